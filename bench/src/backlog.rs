@@ -1,4 +1,4 @@
-//! A long line of waiting messages: what it costs in memory, and whether it slows the rest down.
+//! Measures a long backlog: its memory, and its effect on throughput.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ struct Waiting {
 
 async fn with_waiting(arguments: &Arguments, count: u64, time: Duration) -> Result<Waiting> {
     let broker = Broker::start(&arguments.data)?;
-    // What any traffic costs once must not be charged to the waiting messages.
+    // The memory that any traffic allocates once does not count for the backlog.
     let payload = Message::data(vec![b'x'; BODY_BYTES]).to_bytes();
     load::fill(&broker, &payload, usize::try_from(SHORT)?).await?;
     let before = broker.resident_bytes()?;

@@ -1,4 +1,4 @@
-//! The broker as a process of its own, and what the kernel tells of it.
+//! Runs the broker as a process of its own and reads its CPU time, memory and disk space from the kernel.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ pub(crate) const QUEUE: &str = "work";
 pub(crate) struct Broker {
     process: Process,
     labels: HashMap<String, String>,
-    /// From the start of the process to its word that it serves.
+    /// From the start of the process to its line `Ready`.
     pub(crate) ready_after: Duration,
     pub(crate) folder: TempDir,
 }
@@ -30,7 +30,7 @@ impl Broker {
         Self::start_in(TempDir::with_prefix_in("peeklock-bench-", data)?, arguments)
     }
 
-    /// The same broker once more, with what it has on disk.
+    /// Starts the broker again with its data directory.
     pub(crate) fn restart(self, arguments: &[&str]) -> Result<Self> {
         let Broker { mut process, folder, .. } = self;
         stop(&mut process)?;
@@ -57,7 +57,7 @@ impl Broker {
             broker.labels.insert(label.to_owned(), value.trim().to_owned());
         }
         broker.ready_after = started.elapsed();
-        // Nothing more is printed before the end that could fill the pipe.
+        // The broker prints nothing more before it ends, so the pipe cannot fill.
         Ok(broker)
     }
 
@@ -74,10 +74,10 @@ impl Broker {
         Ok(format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{address}"))
     }
 
-    /// Time on a core so far, in user and kernel mode.
+    /// CPU time so far, in user and kernel mode.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.process.0.id()))?;
-        // The name may hold spaces and brackets; what follows its last bracket is numbers.
+        // The name may contain spaces and brackets; only numbers follow its last bracket.
         let (_, rest) = text.rsplit_once(')').context("/proc/…/stat has another form")?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok());
@@ -87,12 +87,12 @@ impl Broker {
         Ok(Duration::from_secs_f64((user + kernel) as f64 / rustix::param::clock_ticks_per_second() as f64))
     }
 
-    /// Memory that is in use now.
+    /// Memory in use.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
         self.status_bytes("VmRSS:")
     }
 
-    /// The most memory that was in use since [`Broker::forget_peak`].
+    /// The most memory in use since [`Broker::forget_peak`].
     pub(crate) fn peak_bytes(&self) -> Result<u64> {
         self.status_bytes("VmHWM:")
     }
@@ -108,13 +108,13 @@ impl Broker {
         Ok(kib * 1024)
     }
 
-    /// Blocks that the data directory occupies.
+    /// Disk space of the data directory.
     pub(crate) fn disk_bytes(&self) -> Result<u64> {
         disk_bytes(self.folder.path())
     }
 }
 
-/// Ends with whoever holds it.
+/// A child process that ends when this is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -125,7 +125,7 @@ impl Drop for Process {
     }
 }
 
-/// Asks the broker to end by itself, as an operator would.
+/// Sends SIGTERM to the broker, as an operator would.
 fn stop(process: &mut Process) -> Result<()> {
     let pid = rustix::process::Pid::from_child(&process.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT)?;

@@ -1,6 +1,6 @@
-//! The bare disk: `pwrite` and `fdatasync` round and round in a file that was written before.
+//! Measures the bare disk: `pwrite` and `fdatasync` in turn in a file that was written before.
 //!
-//! On a thread that does nothing else, like the writer of a journal: on a busy machine a thread that also computes waits longer for a core
+//! The thread does nothing else, like the writer of a journal: on a busy machine a thread that also computes waits longer for a core
 //! after each sync, and the disk would look slower than it is.
 
 use std::fs::{File, OpenOptions};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 const FILE_BYTES: u64 = 64 << 20;
 
-/// The way to the writing thread, which ends when this is dropped.
+/// The channel to the writing thread, which ends when this is dropped.
 pub(crate) struct Raw {
     orders: mpsc::Sender<Order>,
 }
@@ -29,7 +29,7 @@ impl Raw {
         let (orders, incoming) = mpsc::channel();
         std::thread::spawn(move || {
             for order in incoming {
-                // Whoever gave the order waits for the reply; if not, nobody misses it.
+                // An error means that the caller no longer waits for the reply.
                 match order {
                     Order::Rate { block_bytes, time, reply } => {
                         drop(reply.send(writer.rate(block_bytes, time)))
@@ -43,7 +43,7 @@ impl Raw {
         Ok(Raw { orders })
     }
 
-    /// Records per second when `count` records of `size_bytes` are written and synced together.
+    /// Returns the records per second when `count` records of `size_bytes` are written and synced together.
     pub(crate) fn rate(&self, count: usize, size_bytes: usize, time: Duration) -> Result<f64> {
         let (reply, answer) = mpsc::channel();
         self.orders.send(Order::Rate { block_bytes: count * size_bytes, time, reply })?;
@@ -51,7 +51,7 @@ impl Raw {
         Ok(blocks * count as f64)
     }
 
-    /// How long each of `rounds` single writes of one block took.
+    /// Returns the time of each of `rounds` single writes of one block.
     pub(crate) fn latencies(&self, block_bytes: usize, rounds: usize) -> Result<Vec<Duration>> {
         let (reply, answer) = mpsc::channel();
         self.orders.send(Order::Latencies { block_bytes, rounds, reply })?;
@@ -65,7 +65,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// The file is written once and synced, so that later writes change no metadata.
+    /// Writes the file once and syncs it, so that later writes change no metadata.
     fn new(folder: &Path) -> Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).open(folder.join("raw"))?;

@@ -1,4 +1,4 @@
-//! A broker that nobody uses yet.
+//! Measures a broker without clients.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
     for _ in 0..arguments.repetitions {
         let broker = Broker::start_with(&arguments.data, &[])?;
         ready.push(broker.ready_after.as_secs_f64() * 1e3);
-        // What the start left to do in the background is done by then.
+        // The background work of the start is done by then.
         std::thread::sleep(Duration::from_secs(1));
         let before = broker.cpu_time()?;
         std::thread::sleep(idle);

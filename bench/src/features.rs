@@ -1,4 +1,4 @@
-//! What each feature of a queue costs beside the plain path, measured in the same repetition.
+//! Measures the cost of each feature of a queue against the plain path, in the same repetition.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::report::{Row, Target};
 const BODY_BYTES: usize = 256;
 const SESSIONS_ACTIVE: usize = 64;
 const MESSAGES_PER_SESSION: usize = 20;
-/// How long somebody looks for one more session before there is none left.
+/// How long a receiver waits for another session before it concludes that there is none.
 const SESSION_WAIT: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
@@ -52,7 +52,7 @@ enum Feature {
     Large,
 }
 
-/// A tenth of everything in a quick run.
+/// A quick run has a tenth of all counts.
 fn count(arguments: &Arguments, full: usize) -> usize {
     if arguments.quick { full / 10 } else { full }
 }
@@ -131,7 +131,7 @@ fn body() -> Message {
     Message::data(vec![b'x'; BODY_BYTES])
 }
 
-/// Sends `count` messages, made by `make` from their numbers, and tells how many it sent per second.
+/// Sends `count` messages, which `make` creates from their numbers, and returns the messages per second.
 async fn fill(broker: &Broker, queue: &'static str, count: usize, make: fn(usize) -> Message) -> Result<f64> {
     let mut tasks = JoinSet::new();
     let started = Instant::now();
@@ -176,7 +176,7 @@ async fn sessions(arguments: &Arguments) -> Result<Vec<f64>> {
     Ok(vec![with, without, with / without])
 }
 
-/// Messages per second that so many receivers take all together.
+/// Returns the messages per second of all receivers together.
 async fn drained<F>(broker: &Broker, total: usize, taker: impl Fn(Client) -> F) -> Result<f64>
 where
     F: Future<Output = Result<()>> + Send + 'static,
@@ -242,7 +242,7 @@ async fn duplicates(arguments: &Arguments) -> Result<Vec<f64>> {
     Ok(vec![with, without, with / without])
 }
 
-/// Tomorrow, for every message of the run.
+/// The due time of every message of the run: tomorrow.
 fn tomorrow() -> Timestamp {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX)) + Duration::from_secs(86_400)
@@ -326,7 +326,7 @@ async fn purge(arguments: &Arguments) -> Result<Vec<f64>> {
     Ok(vec![elapsed.as_secs_f64() * 1e3])
 }
 
-/// The largest message there is, with room for its other sections.
+/// The body of the largest message that leaves room for the other sections.
 const LARGE_BYTES: usize = 100 * 1024 * 1024 - 4096;
 
 async fn large(arguments: &Arguments) -> Result<Vec<f64>> {

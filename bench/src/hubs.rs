@@ -1,4 +1,4 @@
-//! Event hubs: publishing against what the disk takes, reading against what the page cache and the loopback give, and what readers cost others.
+//! Measures event hubs: publishing against the bare disk, reading against the page cache and the loopback, and the effect of readers on queues.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ use crate::load::{self, Load};
 use crate::report::{Row, Target};
 
 const HUB: &str = "homes";
-/// A group has room for five readers without owner levels; eight take two.
+/// A consumer group allows five readers of a partition without owner levels, so eight readers need two groups.
 const GROUPS: [&str; 2] = ["$Default", SECOND];
 const SECOND: &str = "second";
 const EARLIEST: &str = "amqp.annotation.x-opt-offset > '-1'";
@@ -32,11 +32,11 @@ const PER_BATCH: usize = 128;
 const BATCHES_UNCONFIRMED: u32 = 32;
 const CREDIT: u32 = 10_000;
 const TAKEN_AT_ONCE: usize = 1024;
-/// What the bare disk writes at a time, as a journal under load does.
+/// The size of one write to the bare disk, as for a journal under load.
 const BLOCK_BYTES: usize = 1 << 20;
 const MIB: f64 = (1 << 20) as f64;
 
-/// How much is written and read.
+/// The amounts to write and to read.
 struct Sizes {
     events: u64,
     replayed: u64,
@@ -75,7 +75,7 @@ async fn once(arguments: &Arguments, rows: &mut Rows) -> Result<()> {
     beside_queues(arguments, &sizes, rows).await
 }
 
-/// Values by row, in the order in which they come first.
+/// Values by row, in the order of their first appearance.
 #[derive(Default)]
 struct Rows(Vec<(String, &'static str, Option<Target>, Vec<f64>)>);
 
@@ -99,7 +99,7 @@ impl Rows {
     }
 }
 
-/// A hub with so many partitions, beside the queue that every scenario has.
+/// Creates a hub with that many partitions beside the queue of every scenario.
 async fn broker(arguments: &Arguments, partitions: u32) -> Result<Broker> {
     let broker = Broker::start(&arguments.data)?;
     let spec =
@@ -115,7 +115,7 @@ fn batch() -> Bytes {
     Message { body: Body::Data(vec![event; PER_BATCH]), ..Message::default() }.to_bytes()
 }
 
-/// Publishes this many events over two connections; events per second, all durable and confirmed.
+/// Publishes that many events over two connections and returns the events per second, all durable and confirmed.
 async fn publish(broker: &Broker, address: impl Fn(u32) -> String, events: u64) -> Result<f64> {
     let left = Arc::new(AtomicU64::new(events / PER_BATCH as u64));
     let mut senders = JoinSet::new();
@@ -139,7 +139,7 @@ async fn send(client: Client, address: String, left: Arc<AtomicU64>) -> Result<(
     Ok(pipeline.flush().await?)
 }
 
-/// Reads partitions from the start until there were so many events in all.
+/// Reads partitions from the start until it has that many events in all.
 async fn read(broker: &Broker, partitions: impl Iterator<Item = u32>, events: u64) -> Result<f64> {
     let seen = Arc::new(AtomicU64::new(0));
     let mut readers = JoinSet::new();
@@ -199,7 +199,7 @@ async fn through(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) -> Resul
     rows.add("catch-up / bare", "", Some(Target::AtLeast(0.5)), caught_up / bare);
     rows.add("catch-up: broker CPU per event", "µs", None, read_cpu);
 
-    // A little less than its share: batches go round, but not every partition has got the same number.
+    // A little less than its share: batches rotate, but not every partition has the same number of events.
     let in_one = sizes.events / 16 / 10 * 9;
     let one = read(&broker, std::iter::once(3), in_one).await?;
     let eight = read(&broker, std::iter::repeat_n(3, 8), in_one * 8).await?;
@@ -223,7 +223,7 @@ async fn many_partitions(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) 
     Ok(())
 }
 
-/// From the moment an event is sent until a waiting reader has it, one every two milliseconds.
+/// Measures the time from the send of an event until a waiting reader has it, with one event every two milliseconds.
 async fn latency(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) -> Result<()> {
     let broker = broker(arguments, 1).await?;
     let reader = broker.connect().await?;
@@ -256,7 +256,7 @@ async fn latency(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) -> Resul
     Ok(())
 }
 
-/// The queue of other scenarios, alone and while somebody replays a hub.
+/// Measures the queue of other scenarios, alone and during the replay of a hub.
 async fn beside_queues(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) -> Result<()> {
     let broker = broker(arguments, 16).await?;
     publish(&broker, |_| HUB.to_owned(), sizes.replayed).await?;
@@ -266,7 +266,7 @@ async fn beside_queues(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) ->
     let seen = Arc::new(AtomicU64::new(0));
     let mut readers = JoinSet::new();
     let client = broker.connect().await?;
-    // One reader that takes partition after partition, as a replay does.
+    // One reader reads partition after partition, as in a replay.
     let counted = Arc::clone(&seen);
     readers.spawn(async move {
         let seen = counted;
@@ -288,7 +288,7 @@ async fn beside_queues(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) ->
     Ok(())
 }
 
-/// Records per second that a file in the page cache is read at.
+/// Returns the records per second when a file in the page cache is read.
 fn cached_rate(folder: &std::path::Path) -> Result<f64> {
     let file = File::open(folder.join("raw"))?;
     let size = file.metadata()?.len();
@@ -301,14 +301,14 @@ fn cached_rate(folder: &std::path::Path) -> Result<f64> {
     Ok(read as f64 / start.elapsed().as_secs_f64() / EVENT_BYTES as f64)
 }
 
-/// Records per second that one connection over the loopback carries, with nothing done on either side.
+/// Returns the records per second of one loopback connection without work on either side.
 fn loopback_rate() -> Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut stream = TcpStream::connect(listener.local_addr()?)?;
     let writer = std::thread::spawn(move || -> Result<()> {
         let (mut peer, _) = listener.accept()?;
         let block = vec![0; 256 * 1024];
-        // Ends when the other side closes.
+        // The thread ends when the other side closes the connection.
         while peer.write_all(&block).is_ok() {}
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! The journal's own table, as its example prints it.
+//! Runs the benchmark of the journal and takes over its table.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! One durable send at a time against one bare durable write and one loopback round trip.
+//! Measures one durable send at a time against one bare durable write and one loopback round trip.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::broker::{Broker, QUEUE};
 use crate::disk::Raw;
 use crate::report::{Row, Target};
 
-/// What the bare side writes: the journal's block with one such message.
+/// The size of a bare write: the journal's block with one such message.
 const BLOCK_BYTES: usize = 4096;
 const BODY_BYTES: usize = 1024;
 const SLICE: usize = 50;
@@ -52,7 +52,7 @@ struct Once {
     loopback: Duration,
 }
 
-/// The three take turns in short slices: on a shared machine the disk and the scheduler change by the second.
+/// Measures the three in turn in short slices: on a shared machine the disk and the scheduler change every second.
 async fn once(arguments: &Arguments, rounds: usize) -> Result<Once> {
     let folder = TempDir::with_prefix_in("peeklock-bench-raw-", &arguments.data)?;
     let raw = Raw::new(folder.path())?;
@@ -88,7 +88,7 @@ async fn send_slice(sender: &Sender, rounds: usize) -> Result<Vec<Duration>> {
     Ok(times)
 }
 
-/// A question and an answer between two threads over TCP.
+/// A request and a response between two threads over TCP.
 struct Echo(TcpStream);
 
 impl Echo {
@@ -98,7 +98,7 @@ impl Echo {
         stream.set_nodelay(true)?;
         let (mut other, _) = listener.accept()?;
         other.set_nodelay(true)?;
-        // Ends when this side is dropped.
+        // The thread ends when this side is dropped.
         std::thread::spawn(move || {
             let mut block = [0; BODY_BYTES];
             while other.read_exact(&mut block).and_then(|()| other.write_all(&block)).is_ok() {}

@@ -1,4 +1,4 @@
-//! Two senders, two receivers, one queue: how many messages go all the way through, and what that costs the broker.
+//! Measures two senders and two receivers of one queue: the throughput from end to end and the CPU time of the broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,14 +21,14 @@ pub(crate) const UNCONFIRMED_MAX: u32 = 256;
 const CREDIT: u32 = 1000;
 const RECEIVED_AT_ONCE: usize = 256;
 
-/// What a stretch of load did.
+/// The result of a period of load.
 pub(crate) struct Measured {
     /// Messages completed and confirmed, per second.
     pub(crate) rate: f64,
     pub(crate) cpu_per_message: Duration,
 }
 
-/// What runs while the clock does.
+/// The tasks that run during the measurement.
 pub(crate) struct Load {
     tasks: JoinSet<Result<()>>,
     completed: Arc<AtomicU64>,
@@ -36,12 +36,12 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Senders go on until told to stop; receivers complete all they get.
+    /// Starts senders, which send until they are stopped, and receivers, which complete every message.
     pub(crate) async fn start(broker: &Broker, body_bytes: usize) -> Result<Self> {
         Self::start_with(broker, vec![Message::data(vec![b'x'; body_bytes]).to_bytes()]).await
     }
 
-    /// The same with these messages, over and over.
+    /// Does the same with these messages, repeatedly.
     pub(crate) async fn start_with(broker: &Broker, payloads: Vec<Bytes>) -> Result<Self> {
         let mut load = Load { tasks: JoinSet::new(), completed: Arc::default(), stopping: Arc::default() };
         for _ in 0..RECEIVERS {
@@ -66,7 +66,7 @@ impl Load {
         Ok(Measured { rate: count as f64 / elapsed.as_secs_f64(), cpu_per_message })
     }
 
-    /// Ends all tasks; the error of one that failed.
+    /// Ends all tasks and returns the error of a task that failed.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.stopping.store(true, Ordering::Relaxed);
         while let Some(ended) = self.tasks.try_join_next() {
@@ -93,7 +93,7 @@ async fn receive(client: Client, completed: Arc<AtomicU64>) -> Result<()> {
     loop {
         receiver.next_many(&mut deliveries, RECEIVED_AT_ONCE).await?;
         receiver.settle_many(deliveries.drain(..), Outcome::Complete).await?;
-        // Only what the broker has confirmed counts.
+        // Only confirmed messages count.
         let confirmed = receiver.confirmed_count();
         completed.fetch_add(confirmed - counted, Ordering::Relaxed);
         counted = confirmed;
@@ -117,7 +117,7 @@ impl Times {
     }
 }
 
-/// Durable throughput at 1 KiB against the bare disk.
+/// Measures the durable throughput at 1 KiB against the bare disk.
 pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
     let (mut rates, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..arguments.repetitions {
@@ -137,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
     ])
 }
 
-/// The bare disk is measured before and after, idle: disks of shared machines change by the minute.
+/// Measures the idle disk before and after: disks of shared machines change every minute.
 async fn against_disk(arguments: &Arguments) -> Result<(f64, f64)> {
     let times = Times::of(arguments);
     let folder = TempDir::with_prefix_in("peeklock-bench-raw-", &arguments.data)?;
@@ -153,7 +153,7 @@ async fn against_disk(arguments: &Arguments) -> Result<(f64, f64)> {
     Ok((measured.rate, f64::midpoint(before, after)))
 }
 
-/// Broker CPU per message at 256 B.
+/// Measures the CPU time of the broker per message at 256 B.
 pub(crate) fn run_cpu(arguments: &Arguments) -> Result<Vec<Row>> {
     let (mut rates, mut cpu) = (Vec::new(), Vec::new());
     for _ in 0..arguments.repetitions {
@@ -178,10 +178,10 @@ async fn small(arguments: &Arguments) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Unconfirmed while filling: as fast as it goes.
+/// The messages in flight while the queue is filled.
 pub(crate) const FILL_UNCONFIRMED_MAX: u32 = 2_000;
 
-/// Puts so many copies of a message into the queue.
+/// Sends that many copies of a message to the queue.
 pub(crate) async fn fill(broker: &Broker, payload: &Bytes, count: usize) -> Result<()> {
     let mut tasks = JoinSet::new();
     for _ in 0..SENDERS {

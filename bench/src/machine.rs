@@ -1,4 +1,4 @@
-//! What was measured on: without it a number means nothing.
+//! Describes the machine of a measurement, without which a number means nothing.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) fn describe(data: &Path) -> String {
     text
 }
 
-/// Core time of the whole machine and of this program with the brokers that it has ended.
+/// CPU time of the whole machine, and of this program with the brokers that it has ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Activity {
     all: Duration,
@@ -42,7 +42,7 @@ impl Activity {
         Ok(Activity { all: busy_time()?, ours: own_time()?, at: Instant::now() })
     }
 
-    /// The share of the machine's cores that others used since then. Brokers still running would count as others.
+    /// Returns the share of the machine's cores that other programs used since then. A broker that still runs counts as another program.
     pub(crate) fn others_share_since(self, before: Activity) -> f64 {
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let others =
@@ -55,7 +55,7 @@ fn ticks(count: u64) -> Duration {
     Duration::from_secs_f64(count as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// All that was neither idle nor waiting for a disk.
+/// All CPU time except idle time and time in wait for a disk.
 fn busy_time() -> Result<Duration> {
     let text = std::fs::read_to_string("/proc/stat")?;
     let line = text.lines().next().context("/proc/stat is empty")?;
@@ -63,11 +63,11 @@ fn busy_time() -> Result<Duration> {
     let (Some(idle), Some(waiting)) = (fields.get(3), fields.get(4)) else {
         bail!("/proc/stat has another form")
     };
-    // The first eight add up; the last two are parts of the first two.
+    // The first eight numbers add up; the last two are contained in the first two.
     Ok(ticks(fields.iter().take(8).sum::<u64>().saturating_sub(idle + waiting)))
 }
 
-/// Of this process and its ended children, in user and kernel mode.
+/// CPU time of this process and its ended children, in user and kernel mode.
 fn own_time() -> Result<Duration> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let (_, rest) = text.rsplit_once(')').context("/proc/self/stat has another form")?;

@@ -1,4 +1,4 @@
-//! The whole broker measured as a ratio to what the same machine does bare, in the same run.
+//! Measures the whole broker as a ratio to the bare machine in the same run.
 //!
 //! `cargo run --release -p peeklock-bench` runs everything three times and writes `bench/RESULTS.md`. The broker runs as a process of its
 //! own: the binary that `PEEKLOCK_BIN` names, or the one beside this program.
@@ -31,19 +31,19 @@ use report::{Report, Row};
 /// Measure the broker against the bare machine.
 #[derive(Parser)]
 pub(crate) struct Arguments {
-    /// A short run: numbers for a look, not for a claim
+    /// A short run for a first impression; its numbers are not for publication
     #[arg(long)]
     quick: bool,
     /// Only this part: protocol, load, cpu, latency, backlog, features, order, topics, hubs, namespace, empty or journal
     #[arg(long, value_name = "PART")]
     only: Option<String>,
-    /// Where the broker and the bare files write; must be the disk that counts
+    /// The folder for the data of the broker and the bare files; must be on the disk to measure
     #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
     data: PathBuf,
-    /// Where the results go; nothing is written for parts of a run
+    /// The file for the results; a run of some parts writes none
     #[arg(long, value_name = "FILE", default_value = "bench/RESULTS.md")]
     results: PathBuf,
-    /// How often each part runs
+    /// The number of repetitions of each part
     #[arg(long, default_value_t = 3)]
     repetitions: usize,
 }

@@ -1,4 +1,4 @@
-//! A namespace with many entities, and with many connections.
+//! Measures a namespace with many entities and with many connections.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::load;
 use crate::report::{Row, Target};
 
 const SUBSCRIPTIONS_PER_TOPIC: usize = 8;
-/// One in so many entities is a topic with its subscriptions.
+/// One of that many entities is a topic with its subscriptions.
 const GROUP: usize = 20;
 const PAGE_COUNT: usize = 100;
 const LOOK_FOR: Duration = Duration::from_secs(3);
@@ -59,7 +59,7 @@ async fn entities(arguments: &Arguments) -> Result<Vec<Row>> {
     ])
 }
 
-/// Queues, and now and then a topic with its subscriptions.
+/// Creates queues, and sometimes a topic with its subscriptions.
 async fn create(admin: &mut Admin, count: usize) -> Result<()> {
     let mut done = 0;
     while done < count {

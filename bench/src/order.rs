@@ -1,4 +1,4 @@
-//! What an order costs beside a plain queue, how soon the urgent goes first behind a long backlog, and how long each class waits when there is too much to do.
+//! Measures the cost of an order against a plain queue, the time of an urgent message behind a long backlog, and the waits of each class under overload.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ fn fair() -> OrderSettings {
     OrderSettings { tenants: Some(tenants), ..OrderSettings::default() }
 }
 
-/// A broker with one queue of this order.
+/// Starts a broker with one queue of this order.
 async fn broker(arguments: &Arguments, order: Option<OrderSettings>) -> Result<Broker> {
     let broker = Broker::start_with(&arguments.data, &[])?;
     let settings = QueueSettings {
@@ -67,7 +67,7 @@ fn message(body_bytes: usize, priority: u8) -> Message {
     message
 }
 
-/// Each says a priority and a tenant, also where nobody asks for them.
+/// Every message has a priority and a tenant, also where the order does not use them.
 fn payloads() -> Vec<Bytes> {
     let payload = |number: usize| {
         let (_, priority) = CLASSES[number % CLASSES.len()];
@@ -87,7 +87,7 @@ async fn rate(arguments: &Arguments, order: Option<OrderSettings>) -> Result<f64
     Ok(measured.rate)
 }
 
-/// All the way through a queue with each order, against one without. Plain is measured before and after: disks of shared machines change by the minute.
+/// Measures the throughput from end to end with each order against a plain queue. The plain queue is measured before and after: disks of shared machines change every minute.
 async fn rates(arguments: &Arguments) -> Result<Vec<Row>> {
     let kinds: [(&str, OrderSettings); 4] = [
         ("strict, 3 classes", order(OrderPolicy::Strict)?),
@@ -122,7 +122,7 @@ const TINY_BYTES: usize = 8;
 const FEW: usize = 1_000;
 const ROUNDS: usize = 50;
 
-/// From the credit of a receiver to the high message, with so many low ones before it.
+/// Measures the time from the credit of a receiver to the urgent message, with that many low ones before it.
 async fn first_high(arguments: &Arguments) -> Result<Vec<Row>> {
     let many = if arguments.quick { 200_000 } else { 10_000_000 };
     let (mut short, mut long, mut worst) = (Vec::new(), Vec::new(), Vec::new());
@@ -171,12 +171,12 @@ fn priority_of(message: &Message) -> u8 {
 
 const WORKERS: usize = 8;
 const WORK: Duration = Duration::from_millis(5);
-/// Of a hundred parts of what the workers can do: 120 together.
+/// The load of each class in percent of the workers' capacity; 120 % in total.
 const SHARES: [f64; 3] = [30.0, 40.0, 50.0];
 const OFFSETS_MS: [u64; 3] = [0, 1_000, 4_000];
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// How long messages of each class wait when there is a fifth too much to do for a while. All are received in the end, so none that waits long is left out.
+/// Measures how long messages of each class wait during 20 % of overload. All messages are received in the end, so the longest waits count as well.
 async fn waits(arguments: &Arguments, policy: OrderPolicy) -> Result<Vec<Row>> {
     let time = Duration::from_secs(if arguments.quick { 4 } else { 20 });
     let mut values = vec![vec![vec![]; QUANTILES.len()]; CLASSES.len()];
@@ -199,7 +199,7 @@ async fn waits(arguments: &Arguments, policy: OrderPolicy) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What workers have seen: waits by class.
+/// The waits by class that workers have measured.
 type Waits = [Vec<Duration>; 3];
 
 async fn overload(arguments: &Arguments, policy: OrderPolicy, time: Duration) -> Result<Waits> {
@@ -215,7 +215,7 @@ async fn overload(arguments: &Arguments, policy: OrderPolicy, time: Duration) ->
     crew.finish(sent_count).await
 }
 
-/// Workers that take one message at a time and are busy with it for a while.
+/// Workers that receive one message at a time and work on it for a fixed time.
 struct Crew {
     tasks: JoinSet<Result<Waits>>,
     done_count: Arc<AtomicUsize>,
@@ -240,7 +240,7 @@ impl Crew {
         Ok(crew)
     }
 
-    /// How many messages per second they do when there are always some.
+    /// Returns the messages per second of the workers when messages always wait.
     async fn capacity(&self, broker: &Broker) -> Result<f64> {
         let time = Duration::from_secs(1);
         let enough = whole(WORKERS as f64 * 2.0 * time.as_secs_f64() / WORK.as_secs_f64());
@@ -296,7 +296,7 @@ async fn work(
         let delivery = next?.context("the link ended")?;
         let now = opened.elapsed();
         let message = delivery.message()?.message;
-        // Those that only show what the workers can do say no time.
+        // Messages that measure the capacity of the workers have no send time.
         if let Some(Value::Long(sent_us)) = message.property(SENT_AT) {
             let wait = now.saturating_sub(Duration::from_micros(u64::try_from(*sent_us)?));
             let class = CLASSES.iter().position(|(_, priority)| *priority == priority_of(&message));
@@ -311,7 +311,7 @@ async fn work(
     Ok(waits)
 }
 
-/// Sends each class at its share of what the workers can do, and tells how many there were.
+/// Sends each class at its share of the workers' capacity and returns the number of messages.
 async fn send_paced(client: &Client, per_second: f64, time: Duration, opened: Instant) -> Result<usize> {
     let mut pipeline = client.pipeline(QUEUE, load::FILL_UNCONFIRMED_MAX).await?;
     let (started, mut sent) = (Instant::now(), [0usize; 3]);

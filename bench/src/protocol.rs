@@ -1,6 +1,6 @@
-//! The AMQP machine on loopback TCP, each side on a thread of its own, against fe2o3-amqp doing the same.
+//! Measures the AMQP machine on loopback TCP, each side on a thread of its own, against fe2o3-amqp.
 //!
-//! Both sides settle every message, with 1000 credits; what counts is the time each thread spends on a core, kernel included.
+//! Both sides settle every message, with 1000 credits. The result is the CPU time of each thread, including the kernel.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) const CREDIT: u32 = 1000;
 pub(crate) const BODY_BYTES: usize = 256;
 const READ_BYTES: usize = 64 * 1024;
 
-/// Time on a core per message, of each side.
+/// CPU time per message of each side.
 #[derive(Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) sender: Duration,
@@ -56,13 +56,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
     ])
 }
 
-/// Time this thread has spent on a core.
+/// CPU time of this thread.
 pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// Runs both sides, each on a thread with a runtime of its own, and divides by the count.
+/// Runs both sides, each on a thread with a runtime of its own, and returns their CPU time per message.
 pub(crate) fn on_two_threads<S, R>(
     count: u32,
     sender: impl FnOnce(std::net::SocketAddr) -> S + Send + 'static,
@@ -108,13 +108,13 @@ fn measure(count: u32) -> Result<Cost> {
     on_two_threads(count, send, receive)
 }
 
-/// One side of the conversation.
+/// One side of the connection.
 trait Side {
     fn start(&mut self, connection: &mut Connection) -> Result<()>;
     fn handle(&mut self, connection: &mut Connection, event: Event) -> ControlFlow<()>;
 }
 
-/// Read what there is, handle all of it, write once.
+/// Reads the available bytes, handles all of them, and writes once.
 async fn drive(mut stream: TcpStream, mut connection: Connection, mut side: impl Side) -> Result<()> {
     stream.set_nodelay(true)?;
     side.start(&mut connection)?;

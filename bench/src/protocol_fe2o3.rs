@@ -1,4 +1,4 @@
-//! The same conversation with fe2o3-amqp on both sides.
+//! Runs the same exchange with fe2o3-amqp on both sides.
 
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ async fn send(address: std::net::SocketAddr, count: u32) -> Result<()> {
     for delivery in unsettled {
         accepted(delivery).await?;
     }
-    // Every message is accepted; how the two part is not what is measured.
+    // Every message is accepted; the end of the connection is not measured.
     let _ = sender.close().await;
     let _ = session.end().await;
     let _ = connection.close().await;
@@ -66,7 +66,7 @@ async fn receive(listener: TcpListener, count: u32) -> Result<()> {
         let delivery = receiver.recv::<Body<Value>>().await?;
         receiver.accept(&delivery).await?;
     }
-    // The last dispositions are still on their way: this side stays until the other has gone.
+    // The last dispositions are still in flight: this side stays until the other has closed.
     let _ = session.on_end().await;
     let _ = connection.on_close().await;
     Ok(())

@@ -1,20 +1,20 @@
-//! Rows, their spread, and the page they end up on.
+//! Rows of results with their spread, and the page that shows them.
 
 use std::fmt::Write as _;
 
 use crate::{Arguments, machine};
 
-/// One thing that was measured several times.
+/// One value that was measured several times.
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) unit: &'static str,
     pub(crate) values: Vec<f64>,
     pub(crate) target: Option<Target>,
-    /// The share of the cores that other programs used meanwhile.
+    /// The share of the cores that other programs used during the measurement.
     pub(crate) others_share: f64,
 }
 
-/// With more than this, a measurement says more about the others.
+/// A measurement with a larger share of other programs is not reliable.
 const OTHERS_SHARE_MAX: f64 = 0.1;
 
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ impl Row {
     }
 
     fn verdict(&self) -> &'static str {
-        // A sync that ends while all cores are taken waits for its turn, and a bare disk looks slower than a broker.
+        // A thread whose sync ends while all cores are busy waits for a core, and the bare disk seems slower than the broker.
         if self.target.is_some() && self.others_share > OTHERS_SHARE_MAX {
             return "disturbed";
         }
@@ -58,13 +58,13 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Everything of one run.
+/// All results of one run.
 pub(crate) struct Report {
     rows: Vec<Row>,
     pub(crate) journal: String,
     quick: bool,
     repetitions: usize,
-    /// Taken at the start: the tree may change while a run goes on, the programs do not.
+    /// Read at the start: the source may change during a run, the programs do not.
     machine: String,
 }
 
@@ -144,7 +144,7 @@ fn target(row: &Row) -> String {
     }
 }
 
-/// Three digits that count, and thousands apart.
+/// Formats a number with three significant digits and separated thousands.
 fn number(value: f64) -> String {
     if !value.is_finite() {
         return "?".to_owned();

@@ -1,4 +1,4 @@
-//! Topics: what a message costs that goes to many subscriptions, and what filters cost.
+//! Measures topics: the cost of a message for many subscriptions, and the cost of filters.
 
 use std::time::Instant;
 
@@ -19,14 +19,14 @@ const BODY_BYTES: usize = 256;
 const UNCONFIRMED_MAX: u32 = 2_000;
 const SUBSCRIPTIONS: [usize; 3] = [1, 10, 100];
 const FILTERS: [usize; 3] = [1, 100, 1_000];
-/// The filters of a topic are spread over so many subscriptions, as far as they reach.
+/// The most subscriptions over which the filters of a topic are spread.
 const FILTERED_SUBSCRIPTIONS: usize = 10;
 
-/// What a run of sends into the topic gave.
+/// The result of a series of sends to the topic.
 struct Measured {
     /// Messages confirmed per second.
     rate: f64,
-    /// Of the broker, per message.
+    /// CPU time of the broker per message.
     cpu_us: f64,
 }
 
@@ -49,7 +49,7 @@ async fn fan_out(arguments: &Arguments) -> Result<Vec<Row>> {
                 let name = format!("s{number}");
                 admin.create_subscription(&name_of(TOPIC)?, &name, &SubscriptionSpec::default()).await?;
             }
-            // As many copies for each, so that each has as much to write down.
+            // The same number of copies for each, so that each writes the same amount.
             let total = message_count(arguments, 300_000) / count.min(10);
             let measured = send(&broker, total, |_| plain()).await?;
             rates[index].push(measured.rate);
@@ -74,7 +74,7 @@ enum Kind {
     Sql,
 }
 
-/// Each message is taken by one filter of all.
+/// Exactly one of all filters matches each message.
 async fn filters(arguments: &Arguments, kind: Kind) -> Result<Vec<Row>> {
     let (mut rates, mut cpus) = (vec![vec![]; 3], vec![vec![]; 3]);
     for _ in 0..arguments.repetitions {

@@ -1,13 +1,13 @@
-//! Bounds on one input: memory by a counting allocator, time by a thread that watches.
+//! Bounds the memory and the time of one input: memory with a counting allocator, time with a thread that watches.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An input of [`crate::INPUT_LEN_MAX`] may make us hold this much, far below what it announces in its size fields.
+/// The memory that an input of [`crate::INPUT_LEN_MAX`] may cause, far less than its size fields can announce.
 pub const MEMORY_BYTES_MAX: usize = 48 << 20;
-/// Most inputs take microseconds. Generous, because the machine may be busy.
+/// Most inputs take microseconds. The limit is generous, because the machine may be busy.
 pub const INPUT_TIME_MAX: Duration = Duration::from_secs(10);
 
 thread_local! {
@@ -15,11 +15,11 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with an account of what each thread holds.
+/// The allocator of the system, with a count of the bytes that each thread holds.
 #[derive(Debug)]
 pub struct Counting;
 
-// SAFETY: every call goes to the system's allocator unchanged; the account is only numbers on the side.
+// SAFETY: every call goes to the allocator of the system unchanged; the counts are separate numbers.
 #[allow(unsafe_code, reason = "the only way to see what an input makes us allocate")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -43,13 +43,13 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         gave(layout.size());
         took(size);
-        // SAFETY: as for `dealloc`, with the new size the caller asks for.
+        // SAFETY: as for `dealloc`, with the new size that the caller requests.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
 
 fn took(size: usize) {
-    // A thread that ends allocates when its account is already gone.
+    // A thread that ends allocates after its count was dropped.
     let _ = HELD.try_with(|held| {
         held.set(held.get().saturating_add(size));
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
@@ -60,9 +60,9 @@ fn gave(size: usize) {
     let _ = HELD.try_with(|held| held.set(held.get().saturating_sub(size)));
 }
 
-/// Runs the work and tells how much more than before this thread held at the worst moment.
+/// Runs the work and returns the most memory that this thread held beyond what it held before.
 ///
-/// Tells 0 in a program that does not use [`Counting`] as its allocator.
+/// Returns 0 in a program that does not use [`Counting`] as its allocator.
 pub fn peak_bytes_of(work: impl FnOnce()) -> usize {
     let before = HELD.get();
     PEAK.set(before);
@@ -70,10 +70,10 @@ pub fn peak_bytes_of(work: impl FnOnce()) -> usize {
     PEAK.get().saturating_sub(before)
 }
 
-/// The input that runs now, and since when.
+/// The current input and its start.
 type Running = (Instant, Vec<u8>);
 
-/// Calls back with an input that does not come to its end, from a thread of its own.
+/// Calls back, on a thread of its own, with an input that exceeds the time limit.
 #[derive(Debug, Clone, Default)]
 pub struct Watchdog {
     running: Arc<Mutex<Option<Running>>>,

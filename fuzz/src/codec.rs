@@ -1,4 +1,4 @@
-//! Every decoder on the same bytes. What decodes must survive our own encoding; what is stored must be deliverable.
+//! Runs every decoder on the same bytes. A decoded value must survive encoding and decoding; a stored message must be deliverable.
 
 use bytes::BytesMut;
 use peeklock_amqp::{
@@ -25,12 +25,12 @@ pub fn fuzz_codec(input: &[u8]) {
     }
 }
 
-/// Compared as bytes, because a NaN is not equal to itself.
+/// Compares bytes, because a NaN is not equal to itself.
 fn survives_encoding<T: Decode + Encode>(input: &[u8]) {
     let Ok(value) = T::decode_all(input) else { return };
     let encoded = value.to_bytes();
-    let again = T::decode_all(&encoded).expect("our own encoding is legal");
-    assert_eq!(again.to_bytes(), encoded, "an encoding changed its meaning");
+    let again = T::decode_all(&encoded).expect("the encoder writes legal bytes");
+    assert_eq!(again.to_bytes(), encoded, "encoding and decoding changed a value");
 }
 
 fn fuzz_frames(mut input: &[u8]) {
@@ -38,7 +38,7 @@ fn fuzz_frames(mut input: &[u8]) {
         if let Frame::Amqp { payload, .. } = frame {
             fuzz_message(payload);
         }
-        input = input.get(len..).expect("a frame lies inside its input");
+        input = input.get(len..).expect("a frame ends inside its input");
     }
 }
 
@@ -46,8 +46,8 @@ fn fuzz_message(input: &[u8]) {
     let Ok(sections) = Sections::scan(input) else { return };
     if let Ok(message) = Message::decode(input) {
         let encoded = message.to_bytes();
-        let again = Message::decode(&encoded).expect("our own encoding is legal");
-        assert_eq!(again.to_bytes(), encoded, "a message changed its meaning");
+        let again = Message::decode(&encoded).expect("the encoder writes legal bytes");
+        assert_eq!(again.to_bytes(), encoded, "encoding and decoding changed a message");
     }
     for map in [sections.message_annotations(), sections.application_properties()].into_iter().flatten() {
         let _ = map.get("x-opt-partition-key");
@@ -59,7 +59,7 @@ fn fuzz_message(input: &[u8]) {
 fn fuzz_storage(sections: &Sections<'_>) {
     let mut stored = BytesMut::new();
     if StoredMessage::encode(&mut stored, sections, Some("0123456789abcdef0123456789abcdef")).is_err() {
-        assert!(stored.is_empty(), "a refused message left bytes behind");
+        assert!(stored.is_empty(), "a rejected message left bytes in the buffer");
         return;
     }
     let patch = Value::Map(vec![("DeadLetterReason".into(), "fuzz".into())]).to_bytes();
@@ -74,7 +74,7 @@ fn fuzz_storage(sections: &Sections<'_>) {
             ..Stamp::default()
         };
         let mut delivery = BytesMut::new();
-        let stored = StoredMessage::parse(&stored).expect("the form that was just written");
+        let stored = StoredMessage::parse(&stored).expect("the stored form was just written");
         stored.write_delivery(&mut delivery, &stamp).expect("a stored message can be delivered");
         let delivered = Sections::scan(&delivery).expect("a delivery is a message");
         assert!(delivered.properties().expect("checked before storing").message_id.is_some());

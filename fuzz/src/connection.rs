@@ -1,6 +1,6 @@
-//! A whole connection, of either role, fed with bytes in pieces while its driver makes calls.
+//! Feeds bytes in pieces to a connection of either role while a driver calls its methods.
 //!
-//! The first eight bytes choose the role, the pieces and the calls; the rest is what the peer says.
+//! The first eight bytes choose the role, the pieces and the calls; the rest is the input from the peer.
 
 use bytes::BytesMut;
 use fastrand::Rng;
@@ -12,9 +12,9 @@ use peeklock_amqp::{
 };
 
 const PREFIX_LEN: usize = 8;
-/// Output that needs no input: our own handshake, and the frames of one call.
+/// Output without any input: the handshake and the frames of one call.
 const OUTPUT_FIXED_MAX: usize = 16 << 10;
-/// An attach is echoed with our own fields around; nothing else answers a frame with one much longer.
+/// The answer to an attach repeats it and adds fields. No other answer is much longer than its frame.
 const OUTPUT_PER_INPUT_MAX: usize = 64;
 const REMEMBERED_MAX: usize = 64;
 
@@ -31,7 +31,7 @@ pub fn fuzz_connection(input: &[u8]) {
     driver.finish();
 }
 
-/// What a gateway or a client does around a connection, in miniature and at random.
+/// A driver that makes the calls of a gateway or a client at random.
 struct Driver {
     connection: Connection,
     random: Rng,
@@ -40,7 +40,7 @@ struct Driver {
     sessions: Vec<SessionId>,
     links: Vec<LinkId>,
     deliveries: Vec<(LinkId, DeliveryId)>,
-    /// Whether pieces are as small as a slow network makes them.
+    /// Whether pieces are as small as on a slow network.
     is_trickle: bool,
     input_total: usize,
     call_total: usize,
@@ -114,7 +114,7 @@ impl Driver {
             + OUTPUT_PER_INPUT_MAX * self.input_total
             + self.sent_bytes * 2;
         assert!(len <= bound, "{len} bytes of output from {} bytes of input", self.input_total);
-        // Sometimes the peer does not read.
+        // Sometimes the peer reads nothing.
         if self.random.u8(..) < 224 {
             self.connection.output().clear();
         }
@@ -158,7 +158,7 @@ impl Driver {
     fn answer_attach(&mut self, link: LinkId) {
         match self.random.u8(..) {
             0..=19 => self.connection.refuse(link, AmqpError::new(condition::NOT_FOUND, "no such entity")),
-            // Answered later, or never.
+            // The answer comes later or never.
             20..=29 => remember(&mut self.links, link),
             _ => {
                 self.connection.accept(link, AttachReply::default());
@@ -168,7 +168,7 @@ impl Driver {
         }
     }
 
-    /// Something a driver may do at any time, on things that may be gone.
+    /// Makes a call that is allowed at any time, for links and deliveries that may be gone.
     fn call(&mut self) {
         self.call_total += 1;
         let link = choose(&mut self.random, &self.links);
@@ -236,7 +236,7 @@ impl Driver {
         let _ = self.connection.handle_timeout(self.now);
     }
 
-    /// A connection that is closed, or waited for long enough, comes to its end.
+    /// Closes the connection, or lets enough time pass, and checks that it ends.
     fn finish(&mut self) {
         self.connection.close(None);
         for _ in 0..8 {
@@ -244,7 +244,7 @@ impl Driver {
             self.now = Millis(self.now.0.max(at.0));
             let _ = self.connection.handle_timeout(self.now);
         }
-        assert!(self.connection.is_closed(), "a closed connection waits for ever");
+        assert!(self.connection.is_closed(), "a closed connection does not end");
         self.take_events();
         self.take_output();
     }

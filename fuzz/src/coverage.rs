@@ -1,4 +1,4 @@
-//! Which code an input reached, when the code was built with LLVM's counters (see the README); else nothing.
+//! Reports the code that an input reached, if the program was built with LLVM's counters (see the README); otherwise nothing.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -8,7 +8,7 @@ static LEN: AtomicUsize = AtomicUsize::new(0);
 /// LLVM's instrumentation calls this before `main`, once per module, with all the counters of the program.
 ///
 /// # Safety
-/// Called by the instrumentation only, with the bounds of a static array.
+/// Only the instrumentation calls it, with the bounds of a static array.
 #[allow(unsafe_code, reason = "the name and form that the instrumentation calls")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sanitizer_cov_8bit_counters_init(start: *mut u8, stop: *mut u8) {
@@ -16,10 +16,10 @@ pub unsafe extern "C" fn __sanitizer_cov_8bit_counters_init(start: *mut u8, stop
     LEN.store(stop.addr().saturating_sub(start.addr()), Ordering::Relaxed);
 }
 
-/// What all inputs so far have reached, and how often in one run.
+/// The code that all inputs so far have reached, and how often in one run.
 #[derive(Debug, Default)]
 pub struct Coverage {
-    /// Per counter, the classes of counts that were seen.
+    /// For each counter, the classes of counts so far.
     seen: Vec<u8>,
 }
 
@@ -28,12 +28,12 @@ impl Coverage {
         LEN.load(Ordering::Relaxed) > 0
     }
 
-    /// Forgets what the counters hold, before an input runs.
+    /// Sets all counters to zero, before an input runs.
     pub fn reset() {
         with_counters(|counters| counters.fill(0));
     }
 
-    /// Whether the run since `reset` reached something new, and remembers it.
+    /// Returns whether the run since `reset` reached new code, and stores what it reached.
     pub fn is_new(&mut self) -> bool {
         let mut is_new = false;
         with_counters(|counters| {
@@ -52,7 +52,7 @@ impl Coverage {
     }
 }
 
-/// One bit per order of magnitude: twice round a loop is news, a hundred and first time is not.
+/// One bit for each order of magnitude: a second round of a loop is new, the hundred-and-first is not.
 fn count_class(count: u8) -> u8 {
     match count {
         0 => 0,

@@ -1,4 +1,4 @@
-//! Rules as anybody may write them, on views as anybody may cause them. What the set decides, it can explain.
+//! Evaluates arbitrary rules on arbitrary views. A rule set must be able to explain each of its decisions.
 
 use peeklock_filter::{
     Action, Changes, CorrelationFilter, Decision, Entries, Expression, Filter, Outcome, Rule, RuleName,
@@ -29,7 +29,11 @@ pub fn fuzz_filter(input: &[u8]) {
 
 fn fuzz_decoders(input: &[u8]) {
     if let Ok(changes) = Changes::decode(input) {
-        assert_eq!(Changes::decode(&Changes::encode(&changes)), Ok(changes), "changes changed");
+        assert_eq!(
+            Changes::decode(&Changes::encode(&changes)),
+            Ok(changes),
+            "encoding and decoding changed the changes"
+        );
     }
     if let Ok(rule) = Rule::decode(&mut &*input) {
         survives_storage(&rule);
@@ -40,16 +44,16 @@ fn fuzz_decoders(input: &[u8]) {
 fn survives_storage(rule: &Rule) {
     let mut stored = Vec::new();
     rule.encode(&mut stored);
-    assert_eq!(Rule::decode(&mut &*stored).as_ref(), Ok(rule), "a rule changed while it was stored");
+    assert_eq!(Rule::decode(&mut &*stored).as_ref(), Ok(rule), "storing changed a rule");
 }
 
 fn fuzz_rule(rule: &Rule, view: &[u8]) {
     let mut rules = RuleSet::new();
     let inserted = rules.insert(1, rule);
-    assert_eq!(inserted, rule.check(), "a rule that checks can be used");
+    assert_eq!(inserted, rule.check(), "a rule that passes its check can be inserted");
     if let Err(error) = inserted {
         check_column(rule, error.column());
-        assert!(rules.is_empty(), "a refused rule left something behind");
+        assert!(rules.is_empty(), "a rejected rule left a trace");
         return;
     }
     survives_storage(rule);
@@ -61,7 +65,7 @@ fn fuzz_rule(rule: &Rule, view: &[u8]) {
             [Verdict { outcome: Outcome::Copies { .. }, .. }] => Decision::Matched,
             _ => Decision::Error,
         };
-        // New ids are other ones when they are asked for again.
+        // An action that creates ids creates other ones the next time.
         assert!(
             explained.decision == decision || has_new_ids(rule),
             "{rule:?}: {decision:?}, but {explained:?}"
@@ -69,14 +73,16 @@ fn fuzz_rule(rule: &Rule, view: &[u8]) {
     });
     for verdict in &verdicts {
         if let Outcome::Copies { changed, .. } = &verdict.outcome {
-            changed.iter().for_each(|copy| drop(Changes::decode(&copy.changes).expect("our own encoding")));
+            changed.iter().for_each(|copy| {
+                drop(Changes::decode(&copy.changes).expect("the encoder writes legal bytes"))
+            });
         }
     }
     rules.remove_all(1);
-    assert!(rules.is_empty() && !rules.needs_view(), "a removed rule left something behind");
+    assert!(rules.is_empty() && !rules.needs_view(), "a removed rule left a trace");
 }
 
-/// The text of a filter, taken for that of a value.
+/// Parses the text of a filter as a value.
 fn fuzz_expression(text: &str, view: &[u8]) {
     match Expression::parse(text) {
         Ok(expression) => {
@@ -112,7 +118,7 @@ fn check_column(rule: &Rule, column: Option<usize>) {
     );
 }
 
-/// A filter made from the first property of a message finds the message.
+/// Checks that a filter made from the first property of a message matches the message.
 fn fuzz_correlation(view: &[u8]) {
     let mut entries = Entries::of(view);
     let first = entries.find_map(|entry| match entry {
@@ -126,6 +132,6 @@ fn fuzz_correlation(view: &[u8]) {
     if rules.insert(1, &rule).is_ok() {
         let mut verdicts = Vec::new();
         rules.evaluate(view, 0, &mut verdicts);
-        assert_eq!(verdicts.len(), 1, "{rule:?} does not find its message");
+        assert_eq!(verdicts.len(), 1, "{rule:?} does not match its message");
     }
 }

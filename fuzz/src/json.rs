@@ -1,4 +1,4 @@
-//! Bodies of the JSON API, and the emulators' `Config.json`.
+//! Reads bodies of the JSON API and the emulators' `Config.json`.
 
 use peeklock_spec::{PolicySpec, QueueSpec, RuleSpec, SubscriptionSpec, TopicSpec, from_json_bytes};
 use serde::Serialize;
@@ -19,10 +19,14 @@ pub fn fuzz_json(input: &[u8]) {
     }
 }
 
-/// Compared as text, because a NaN is not equal to itself.
+/// Compares texts, because a NaN is not equal to itself.
 fn survives_writing<T: DeserializeOwned + Serialize>(input: &[u8]) {
     let Ok(spec) = from_json_bytes::<T>(input) else { return };
-    let written = serde_json::to_string(&spec).expect("what was read can be written");
-    let again = from_json_bytes::<T>(written.as_bytes()).expect("what was written can be read");
-    assert_eq!(serde_json::to_string(&again).expect("as before"), written, "writing changed the meaning");
+    let written = serde_json::to_string(&spec).expect("a decoded value can be encoded");
+    let again = from_json_bytes::<T>(written.as_bytes()).expect("an encoded value can be decoded");
+    assert_eq!(
+        serde_json::to_string(&again).expect("as before"),
+        written,
+        "encoding and decoding changed a value"
+    );
 }

@@ -1,6 +1,6 @@
-//! Fuzz targets: each takes any bytes and must come back without a panic, in bounded time and memory.
+//! Fuzz targets: each takes arbitrary bytes and must return without a panic, in bounded time and memory.
 //!
-//! The targets are plain functions, so that a test can replay the corpus. The binary drives them with mutated inputs.
+//! The targets are plain functions, so that a test can replay the corpus. The program calls them with mutated inputs.
 
 pub mod bounds;
 mod codec;
@@ -17,10 +17,10 @@ pub use filter::fuzz_filter;
 pub use json::fuzz_json;
 pub use xml::fuzz_xml;
 
-/// Longer inputs find nothing that shorter ones do not, and take their time.
+/// Longer inputs find no other faults and take longer.
 pub const INPUT_LEN_MAX: usize = 64 << 10;
 
-/// What to feed.
+/// The code under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     Codec,

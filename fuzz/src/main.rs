@@ -1,4 +1,4 @@
-//! Replays a corpus, then mutates it for a while. Stops at the first input that panics, hangs or takes too much memory.
+//! Replays a corpus, then mutates it for a bounded time. Stops at the first input that panics, hangs or takes too much memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -14,24 +14,24 @@ use peeklock_fuzz::{Target, mutate};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Feeds mutated bytes to the AMQP codec, to a whole connection, or to rules.
+/// Feed mutated bytes to one of the fuzz targets.
 #[derive(Debug, Parser)]
 struct Options {
     #[arg(long, value_enum, default_value = "codec")]
     target: TargetName,
-    /// How long to mutate after the corpus was replayed.
+    /// How long to mutate after the replay of the corpus.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Folder of inputs to start from; by default the committed one of the target.
+    /// Folder of the first inputs; by default the committed corpus of the target.
     #[arg(long)]
     corpus: Option<PathBuf>,
-    /// Repeats a run: the same seed and corpus give the same inputs. Chosen at random when left out.
+    /// Repeats a run: the same seed and corpus give the same inputs. Random by default.
     #[arg(long)]
     seed: Option<u64>,
-    /// Where an input that fails is written.
+    /// Folder for inputs that fail.
     #[arg(long, default_value = "target/fuzz-crashes")]
     crashes: PathBuf,
-    /// Runs this one input and nothing else.
+    /// Runs this input only.
     #[arg(long)]
     replay: Option<PathBuf>,
 }
@@ -100,7 +100,7 @@ impl Session {
             self.feed(input)?;
             coverage.is_new();
         }
-        println!("{} inputs of the corpus are fine; seed {}", corpus.len(), self.seed);
+        println!("{} inputs of the corpus without a fault; seed {}", corpus.len(), self.seed);
         let input_count = self.mutate(&mut corpus, &mut coverage, Duration::from_secs(options.seconds))?;
         let reached = if Coverage::is_available() {
             format!("{} counters reached, {} inputs kept", coverage.reached_count(), corpus.len())
@@ -151,12 +151,12 @@ fn read_corpus(folder: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("open the corpus {}", folder.display()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
-    // The order decides what a seed means.
+    // The same order each time, so that a seed repeats a run.
     paths.sort();
     paths.iter().map(|path| std::fs::read(path).with_context(|| format!("read {}", path.display()))).collect()
 }
 
-/// Tells where the input is, or why it could not be written: the fault itself must be told in any case.
+/// Returns the path of the input, or the reason why it could not be written: the fault itself is reported in any case.
 fn write_crash(folder: &Path, target: Target, input: &[u8]) -> String {
     let name = format!("{}-{:016x}.bin", target.name(), fingerprint(input));
     let path = folder.join(name);
@@ -167,7 +167,7 @@ fn write_crash(folder: &Path, target: Target, input: &[u8]) -> String {
     }
 }
 
-/// FNV-1a: the same input has the same name.
+/// Hashes with FNV-1a, so that the same input has the same name.
 fn fingerprint(input: &[u8]) -> u64 {
     input
         .iter()

@@ -1,4 +1,4 @@
-//! Mutations that know a little AMQP: its type codes, its sizes, and where frames begin; and the words of filters.
+//! Mutations with some knowledge of AMQP (type codes, sizes, starts of frames) and of the words of filters.
 
 use fastrand::Rng;
 
@@ -146,7 +146,7 @@ const XML_TOKENS: [&[u8]; 24] = [
 const NUMBERS: [u32; 10] = [0, 1, 7, 8, 255, 256, 511, 512, 0x7fff_ffff, u32::MAX];
 const PREFIX_LEN: usize = 8;
 
-/// A new input made from one of the corpus, sometimes with parts of another.
+/// Creates an input from one of the corpus, sometimes with parts of another.
 pub fn mutate(random: &mut Rng, target: Target, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut input = pick(random, corpus).clone();
     for _ in 0..random.usize(1..=4) {
@@ -208,7 +208,7 @@ fn overwrite(input: &mut [u8], at: usize, bytes: &[u8]) {
     input.iter_mut().skip(at).zip(bytes).for_each(|(place, byte)| *place = *byte);
 }
 
-/// Changes a frame and mends its size, or the order of frames: what is behind a wrong size is never reached.
+/// Changes a frame and corrects its size, or changes the order of frames: bytes after a wrong size are never reached.
 fn mutate_frames(random: &mut Rng, input: &mut Vec<u8>, other: &[u8]) {
     let Some((prefix, stream)) = input.split_first_chunk::<PREFIX_LEN>() else { return };
     let (mut prefix, mut frames) = (*prefix, split_frames(stream));
@@ -240,7 +240,7 @@ fn mutate_body(random: &mut Rng, frame: &mut Vec<u8>, other: &[u8]) {
     overwrite(frame, 0, &size.to_be_bytes());
 }
 
-/// Protocol headers and frames, as far as sizes make sense; the rest is one last piece.
+/// Splits the input into protocol headers and frames as long as the sizes are plausible; the rest is the last piece.
 fn split_frames(mut stream: &[u8]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     while !stream.is_empty() {

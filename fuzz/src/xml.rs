@@ -1,14 +1,14 @@
-//! Bodies of management requests.
+//! Reads bodies of management requests in XML.
 
 pub fn fuzz_xml(input: &[u8]) {
     let read = peeklock_http::check_atom_body(input);
     if let Err(refusal) = &read {
-        assert!(!refusal.is_empty(), "a refusal says why");
+        assert!(!refusal.is_empty(), "a rejection has a reason");
     }
     if let Ok(tree) = peeklock_web::xml::read(input) {
         assert!(depth(&tree) <= peeklock_web::xml::DEPTH_MAX, "the bound on nesting holds");
     } else {
-        assert!(read.is_err(), "what is not XML describes nothing");
+        assert!(read.is_err(), "a text that is not XML is rejected");
     }
 }
 

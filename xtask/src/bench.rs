@@ -1,4 +1,4 @@
-//! The benchmarks, built as users get the broker.
+//! `cargo xtask bench`: the benchmarks, with a release build of the broker.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! Counting what passed and what failed, and saying so in one line.
+//! Counts of passed and failed checks, and their report.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// One part of a run with its result. A part that ran nothing has failed: silence is not success.
+/// One part of a run with its result. A part that ran no test has failed.
 pub(crate) struct Part {
     name: &'static str,
     counts: Counts,
@@ -41,12 +41,12 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Runs the part and closes it with its line. An error counts as one failure, so that later parts still run.
+    /// Runs the part and prints its counts. An error counts as one failure, so that later parts still run.
     pub(crate) fn of(name: &'static str, run: impl FnOnce() -> anyhow::Result<Counts>) -> Self {
         let start = Instant::now();
         let counts = match run() {
             Ok(Counts { passed: 0, failed: 0 }) => {
-                eprintln!("{name}: nothing ran");
+                eprintln!("{name}: no test ran");
                 Counts::of(false)
             }
             Ok(counts) => counts,
@@ -60,7 +60,7 @@ impl Part {
     }
 }
 
-/// Prints all parts again, then their count alone on the last line.
+/// Prints all parts again, then the counts of passed and failed parts on the last line.
 pub(crate) fn report(parts: &[Part]) -> Counts {
     let mut total = Counts::default();
     println!();

@@ -1,4 +1,4 @@
-//! Running programs: each is printed before it starts, and its output passes through while it is read for counts.
+//! Runs programs. Each command is printed before it starts, and its output is passed on while it is searched for counts.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -8,20 +8,20 @@ use anyhow::{Context, Result, bail};
 
 use crate::counts::Counts;
 
-/// What a program printed, line by line, and whether it ended well.
+/// The lines that a program printed, and whether it succeeded.
 pub(crate) struct Output {
     pub(crate) lines: Vec<String>,
     pub(crate) success: bool,
 }
 
-/// Runs a program to its end with our own stdout and stderr.
+/// Runs a program with the stdout and stderr of this process.
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     announce(command);
     let status = command.status().with_context(|| format!("cannot start {}", name(command)))?;
     Ok(status.success())
 }
 
-/// Like `succeeds`, but a bad end is an error: for steps without which the rest has no meaning.
+/// Like `succeeds`, but a failure is an error, for steps that all later ones need.
 pub(crate) fn must_succeed(command: &mut Command) -> Result<()> {
     if !succeeds(command)? {
         bail!("{} failed", name(command));
@@ -29,7 +29,7 @@ pub(crate) fn must_succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program, passes on what it prints, and returns it too.
+/// Runs a program, passes on its output, and returns the output as well.
 pub(crate) fn watch(command: &mut Command) -> Result<Output> {
     announce(command);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -43,7 +43,7 @@ pub(crate) fn watch(command: &mut Command) -> Result<Output> {
     Ok(Output { lines, success: status.success() })
 }
 
-/// Runs a program whose output is read for counts by `count`. The counts and the exit status must agree.
+/// Runs a program and counts its tests with `count`. The counts and the exit status must agree.
 pub(crate) fn counted(command: &mut Command, count: impl Fn(&[String]) -> Counts) -> Result<Counts> {
     let output = watch(command)?;
     let mut counts = count(&output.lines);
@@ -58,7 +58,7 @@ fn pass_on(stream: impl Read) -> Vec<String> {
     let mut lines = Vec::new();
     let mut reader = BufReader::new(stream);
     let mut bytes = Vec::new();
-    // Bytes, not `lines()`: a child may print what is not UTF-8, and that must not end the reading.
+    // Bytes, not `lines()`: output that is not UTF-8 must not end the loop.
     while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
         let line = String::from_utf8_lossy(&bytes).trim_end().to_owned();
         println!("{line}");

@@ -1,4 +1,4 @@
-//! Programs of users that were written with frameworks on top of Service Bus and Event Hubs.
+//! Small programs that use frameworks on top of Service Bus and Event Hubs.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use super::java::maven;
 use super::python::pytest_in;
 use crate::counts::Counts;
 
-/// A name may choose tests of one program only; the others then run nothing, which is no failure of theirs.
+/// A name may choose tests of one program only; that the others then run no test is not a failure.
 pub(crate) fn frameworks(broker: &Path, only: Option<&str>) -> Result<Counts> {
     let mut counts = Counts::default();
-    // `Class#method` is a test in Java, and nothing that pytest could read.
+    // `Class#method` names a test in Java; pytest cannot parse it.
     if !only.is_some_and(|name| name.contains('#')) {
         counts += celery(broker, only)?;
     }

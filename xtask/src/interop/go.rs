@@ -8,17 +8,17 @@ use anyhow::Result;
 use crate::counts::Counts;
 use crate::{process, workspace};
 
-/// A package that hangs must fail the run, not stop it.
+/// A package that hangs fails instead of stopping the run.
 const TIMEOUT: &str = "-timeout=10m";
 /// The tests mostly wait for sockets, so more of them than cores run at once.
 const AT_ONCE: &str = "-parallel=8";
-/// Go would take a result of before from its cache, although the broker has changed.
-const ANEW: &str = "-count=1";
+/// Without it, Go would return cached results although the broker has changed.
+const UNCACHED: &str = "-count=1";
 
 pub(crate) fn go(broker: &Path, only: Option<&str>) -> Result<Counts> {
     let mut command = Command::new("go");
     command.current_dir(workspace::root()?.join("interop/go")).env(workspace::BROKER_VARIABLE, broker);
-    command.args(["test", "-v", ANEW, AT_ONCE, TIMEOUT]);
+    command.args(["test", "-v", UNCACHED, AT_ONCE, TIMEOUT]);
     command.args(only.map(|name| format!("-run={name}")));
     process::counted(command.arg("./..."), go_counts)
 }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_results_of_go_are_read() {
+    fn counts_come_from_the_results_of_go() {
         let text = "=== RUN   TestA\n--- PASS: TestA (0.05s)\n    --- PASS: TestA/part (0.01s)\n--- FAIL: TestB (1.00s)\n\
                     --- SKIP: TestC (0.00s)\nFAIL\nFAIL\tpeeklock/interop/x\t1.2s\nFAIL\tpeeklock/interop/y [build failed]";
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
