@@ -1,4 +1,4 @@
-// Package broker starts a broker for tests, learns its addresses from what it prints, and stops it by its process id.
+// Package broker starts a broker for tests, reads its addresses from its output, and stops it by its process id.
 package broker
 
 import (
@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// KeyName names the key that a broker has as long as none is given.
+	// KeyName names the default key of a broker.
 	KeyName = "RootManageSharedAccessKey"
-	// Key is the secret of that key.
+	// Key is the secret of the default key.
 	Key = "SAS_KEY_VALUE"
 
 	binaryVariable = "PEEKLOCK_BIN"
@@ -30,7 +30,7 @@ const (
 	stopTimeout    = 30 * time.Second
 )
 
-// Broker is one broker process with its data folder. It may be killed and started again at the same place.
+// Broker is one broker process with its data folder. It may be killed and restarted at the same address.
 type Broker struct {
 	folder    string
 	arguments []string
@@ -39,7 +39,8 @@ type Broker struct {
 	ended     chan struct{}
 }
 
-// New describes a broker that keeps everything in `folder` and listens at free ports, but where the arguments of `serve` say otherwise.
+// New describes a broker that stores everything in `folder` and listens on free ports, unless the arguments of `serve`
+// name others.
 func New(folder string, arguments ...string) *Broker {
 	places := []string{"--data", filepath.Join(folder, "data")}
 	for _, place := range []string{"--listen", "--listen-tls", "--http", "--https", "--blob-port", "--queue-port"} {
@@ -50,7 +51,7 @@ func New(folder string, arguments ...string) *Broker {
 	return &Broker{folder: folder, arguments: append(places, arguments...)}
 }
 
-// Start starts the process and returns when the broker says that it is ready.
+// Start starts the process and returns when the broker prints that it is ready.
 func (b *Broker) Start() error {
 	binary := os.Getenv(binaryVariable)
 	if binary == "" {
@@ -63,7 +64,7 @@ func (b *Broker) Start() error {
 	defer log.Close()
 	b.process = exec.Command(binary, append([]string{"serve"}, b.arguments...)...)
 	b.process.Stderr = log
-	// A pipe of our own: Wait would close the command's before all is read.
+	// A pipe of our own: Wait would close the command's pipe before all output is read.
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return err
@@ -83,7 +84,7 @@ func (b *Broker) Start() error {
 	return b.readLabels(reader)
 }
 
-// Stop asks for an orderly end. A broker that does not follow is killed, and that is an error.
+// Stop requests an orderly end. A broker that does not stop in time is killed, and that is an error.
 func (b *Broker) Stop() error {
 	if err := b.process.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -103,7 +104,7 @@ func (b *Broker) Kill() {
 	<-b.ended
 }
 
-// LogPath is where the broker's log goes.
+// LogPath is the path of the broker's log.
 func (b *Broker) LogPath() string { return filepath.Join(b.folder, "broker.log") }
 
 // Address serves plain AMQP, HTTP, HTTPS and WebSocket.
@@ -121,7 +122,7 @@ func (b *Broker) HTTPSAddress() string { return b.labels["HTTPS"] }
 // BlobAddress serves the Blob calls of checkpoint stores.
 func (b *Broker) BlobAddress() string { return b.labels["Blob Storage"] }
 
-// StorageConnectionString is the one that the broker prints for storage clients.
+// StorageConnectionString is the connection string that the broker prints for storage clients.
 func (b *Broker) StorageConnectionString() string { return b.labels["Storage string"] }
 
 // ConnectionString is for clients of the plain address.
@@ -129,15 +130,15 @@ func (b *Broker) ConnectionString() string {
 	return ConnectionString(b.Address(), KeyName, Key) + "UseDevelopmentEmulator=true;"
 }
 
-// SecureConnectionString is as a namespace of the service has it, so that clients use TLS.
+// SecureConnectionString has the form of the service's connection strings, so that clients use TLS.
 func (b *Broker) SecureConnectionString() string {
 	return ConnectionString(b.TLSAddress(), KeyName, Key)
 }
 
-// Certificate is the file with the certificate that the broker made for itself.
+// Certificate is the file with the broker's self-signed certificate.
 func (b *Broker) Certificate() string { return b.labels["Certificate"] }
 
-// TLSConfig trusts the certificate that the broker made for itself, and nothing else.
+// TLSConfig trusts only the broker's self-signed certificate.
 func (b *Broker) TLSConfig() (*tls.Config, error) {
 	pem, err := os.ReadFile(b.Certificate())
 	if err != nil {
@@ -171,7 +172,7 @@ func (b *Broker) readLabels(stdout io.ReadCloser) error {
 	return fmt.Errorf("the broker is not ready; it logged:\n%s", log)
 }
 
-// passLabels reads to the end even when nobody listens any more: a full pipe would stop the broker.
+// passLabels reads to the end even without a listener: a full pipe would stop the broker.
 func passLabels(stdout io.ReadCloser, ready chan<- map[string]string) {
 	defer stdout.Close()
 	defer close(ready)
@@ -186,8 +187,8 @@ func passLabels(stdout io.ReadCloser, ready chan<- map[string]string) {
 	}
 }
 
-// FixedAddress finds a free port below the range from which the system takes ports of outgoing connections: a client that
-// keeps dialling a port of that range while the broker is down can end up connected to itself.
+// FixedAddress finds a free port below the range from which the system takes ports of outgoing connections: a client
+// that keeps dialling a port of that range while the broker is down can connect to itself.
 func FixedAddress() (string, error) {
 	for range 1000 {
 		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))

@@ -16,14 +16,15 @@ import (
 	"peeklock/interop/broker"
 )
 
-// A way is how a client reaches the broker.
+// A way is a transport from a client to the broker.
 type way struct {
 	place    string
 	producer azeventhubs.ProducerClientOptions
 	consumer azeventhubs.ConsumerClientOptions
 }
 
-// overTLS names the server for the certificate: the SDK would take the port of the connection string for a part of the name.
+// overTLS sets the server name for the certificate: the SDK would use the port of the connection string as a part of
+// the name.
 func overTLS(t *testing.T) way {
 	t.Helper()
 	config, err := shared.TLSConfig()
@@ -52,7 +53,7 @@ func dial(ctx context.Context, address string, client *http.Client) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	// The connection lives longer than the call that opened it.
+	// The connection outlives the call that opened it.
 	return websocket.NetConn(context.Background(), connection, websocket.MessageBinary), nil
 }
 
@@ -84,7 +85,7 @@ func TestOverSecureWebSocket(t *testing.T) {
 	overWebSocket(shared.SecureConnectionString(), dialer).works(t)
 }
 
-// The SDK always asks for wss; whoever has no certificate changes that where it dials.
+// The SDK always requests wss; a user without a certificate changes that in the dialer.
 func TestOverPlainWebSocket(t *testing.T) {
 	dialer := func(ctx context.Context, to azeventhubs.WebSocketConnParams) (net.Conn, error) {
 		return dial(ctx, strings.Replace(to.Host, "wss://", "ws://", 1), http.DefaultClient)
@@ -114,7 +115,7 @@ func TestAWrongKey(t *testing.T) {
 	equal(t, "code", codeOf(err), azeventhubs.ErrorCodeUnauthorizedAccess)
 }
 
-func TestAKeyOpensWhatItsRightsSay(t *testing.T) {
+func TestAKeyPermitsWhatItsRightsGrant(t *testing.T) {
 	h := newHub(t, 1)
 	sends, listens := h.policy("Send"), h.policy("Listen")
 	h.send(h.producerWith(sends, nil), "0", "allowed")
@@ -130,7 +131,7 @@ func TestAKeyOpensWhatItsRightsSay(t *testing.T) {
 	says(t, err, "Listen")
 }
 
-// policy makes a key of the hub with one right, and gives a connection string with it.
+// policy creates a key of the hub with one right, and returns a connection string with it.
 func (h hub) policy(right string) string {
 	h.t.Helper()
 	path := "/policies/may-" + right
@@ -140,8 +141,8 @@ func (h hub) policy(right string) string {
 	return broker.ConnectionString(h.broker.Address(), "may-"+right, shown.PrimaryKey) + "UseDevelopmentEmulator=true;"
 }
 
-// Clients with the SDK's own retries: an error that is worth no retry keeps its sentence.
-func TestWhatDoesNotExist(t *testing.T) {
+// Clients with the SDK's own retries: the SDK does not retry these errors and keeps their sentences.
+func TestEntitiesThatDoNotExist(t *testing.T) {
 	h := newHub(t, 2)
 	nowhere := hub{t, h.broker, "nowhere"}
 	missing := []string{"404", "The messaging entity", "nowhere' could not be found", "peeklock hub create nowhere"}
@@ -156,7 +157,7 @@ func TestWhatDoesNotExist(t *testing.T) {
 	refused(t, err, amqp.ErrCondNotFound, "no-group")
 }
 
-// refused asserts the condition and the sentences of an error that the SDK passes on as it came.
+// refused asserts the condition and the sentences of an error that the SDK passes on unchanged.
 func refused(t *testing.T, err error, condition amqp.ErrCond, sentences ...string) {
 	t.Helper()
 	says(t, err, sentences...)
@@ -176,7 +177,7 @@ func TestAPartitionThatDoesNotExist(t *testing.T) {
 		_, err = partitionOf(t, h.consumer(nil), partition, earliest, nil).ReceiveEvents(waiting(t), 1, nil)
 		refused(t, err, outOfRange, "The specified partition is invalid", "It should be between 0 and 1")
 	}
-	// The SDK takes every failure of this call that it does not know for a lost connection.
+	// The SDK treats every unknown failure of this call as a lost connection.
 	_, err := h.producer(&azeventhubs.ProducerClientOptions{RetryOptions: impatient}).GetPartitionProperties(waiting(t), "2", nil)
 	equal(t, "code", codeOf(err), azeventhubs.ErrorCodeConnectionLost)
 	says(t, err, "status code 400", "The specified partition is invalid")

@@ -30,7 +30,7 @@ func TestEveryPosition(t *testing.T) {
 	equalAll(t, "a time long ago", bodies(h.read("0", long, 4)), bodies(all))
 }
 
-// eventsOfDifferentTimes sends until the broker has stamped that many events with times of their own.
+// eventsOfDifferentTimes sends until the broker has stamped that many events with different times.
 func (h hub) eventsOfDifferentTimes(count int) []*azeventhubs.ReceivedEventData {
 	h.t.Helper()
 	producer := h.producer(nil)
@@ -47,7 +47,7 @@ func (h hub) eventsOfDifferentTimes(count int) []*azeventhubs.ReceivedEventData 
 	return all
 }
 
-func TestLatestSeesOnlyWhatComesLater(t *testing.T) {
+func TestLatestSeesOnlyLaterEvents(t *testing.T) {
 	for _, inclusive := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inclusive=%v", inclusive), func(t *testing.T) {
 			h := newHub(t, 1)
@@ -80,7 +80,7 @@ func receiving(reader *azeventhubs.PartitionClient, ctx context.Context, count i
 	return came
 }
 
-func TestAPositionBeyondTheEndIsRefused(t *testing.T) {
+func TestAPositionBeyondTheEndIsRejected(t *testing.T) {
 	h := newHub(t, 1)
 	h.send(h.producer(nil), "0", "only")
 	consumer := h.consumer(nil)
@@ -90,7 +90,7 @@ func TestAPositionBeyondTheEndIsRefused(t *testing.T) {
 	}
 }
 
-func TestAReaderStopsAndGoesOn(t *testing.T) {
+func TestAReaderStopsAndContinues(t *testing.T) {
 	h := newHub(t, 1)
 	producer := h.producer(nil)
 	h.send(producer, "0", "a", "b", "c")
@@ -119,7 +119,7 @@ func TestWithoutPrefetch(t *testing.T) {
 	equalAll(t, "three", bodies(receive(t, reader, 3)), []string{"c", "d", "e"})
 }
 
-func TestGroupsReadForThemselves(t *testing.T) {
+func TestConsumerGroupsReadIndependently(t *testing.T) {
 	h := newHub(t, 1)
 	h.send(h.producer(nil), "0", "a", "b")
 	for _, group := range []string{azeventhubs.DefaultConsumerGroup, "audit", "AUDIT"} {

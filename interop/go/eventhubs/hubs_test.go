@@ -19,10 +19,10 @@ import (
 	"peeklock/interop/broker"
 )
 
-// Patience bounds a wait for something that must come; only a failure takes this long.
+// Patience is the timeout of every wait; only a failing test reaches it.
 const patience = 2 * time.Minute
 
-// Impatient clients fail at once: the SDK's own default is three retries, four seconds and more apart.
+// Impatient clients fail at once: the SDK's default is three retries, at least four seconds apart.
 var impatient = azeventhubs.RetryOptions{MaxRetries: -1}
 
 // Persistent clients outlast a restart of the broker on a busy machine.
@@ -34,7 +34,7 @@ func fresh(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, names.Add(1))
 }
 
-// A hub is one that a test has to itself.
+// A hub belongs to one test.
 type hub struct {
 	t      *testing.T
 	broker *broker.Broker
@@ -76,7 +76,7 @@ func (h hub) apiBelow(path, method, body string, answer any) {
 	}
 }
 
-// waitForReaders returns when the broker knows that many readers of the hub.
+// waitForReaders returns when the broker reports that many readers of the hub.
 func (h hub) waitForReaders(count int) {
 	h.t.Helper()
 	until(h.t, fmt.Sprintf("%d readers", count), func() bool {
@@ -129,12 +129,12 @@ func sendBatch(t *testing.T, producer *azeventhubs.ProducerClient, options *azev
 	must(t, producer.SendEventDataBatch(ctx, batch, nil))
 }
 
-// read gives the first events of a partition from a position.
+// read returns the first events of a partition from a position.
 func (h hub) read(partition string, from azeventhubs.StartPosition, count int) []*azeventhubs.ReceivedEventData {
 	h.t.Helper()
 	client := h.consumer(nil)
 	events := receive(h.t, partitionOf(h.t, client, partition, from, nil), count)
-	// A group has five places for readers.
+	// A consumer group accepts five readers.
 	must(h.t, client.Close(context.Background()))
 	return events
 }
@@ -203,7 +203,7 @@ func equalAll[T comparable](t *testing.T, what string, found, wanted []T) {
 	}
 }
 
-// codeOf is the SDK's own error code, or nothing.
+// codeOf returns the SDK's own error code, if there is one.
 func codeOf(err error) azeventhubs.ErrorCode {
 	var typed *azeventhubs.Error
 	if errors.As(err, &typed) {

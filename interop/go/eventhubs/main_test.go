@@ -9,7 +9,7 @@ import (
 
 var shared *broker.Broker
 
-// TestMain makes a worker of a process that one of the tests started, to be killed; else it runs the tests.
+// TestMain runs a worker in a process that a test started in order to kill it; else it runs the tests.
 func TestMain(m *testing.M) {
 	if place := os.Getenv(workerVariable); place != "" {
 		work(place)

@@ -12,7 +12,7 @@ import (
 
 const readersWithoutLevelMax = 5
 
-// stolen asserts what a reader hears whose partition another one took.
+// stolen asserts the error of a reader whose partition another reader took over.
 func stolen(t *testing.T, found received, sentences ...string) {
 	t.Helper()
 	equal(t, "code", codeOf(found.err), azeventhubs.ErrorCodeOwnershipLost)
@@ -53,7 +53,7 @@ func TestAHigherOrEqualLevelTakesOver(t *testing.T) {
 	stolen(t, <-waits)
 }
 
-func TestAStolenReaderIsToldAtItsNextCall(t *testing.T) {
+func TestAStolenReaderGetsTheErrorAtItsNextCall(t *testing.T) {
 	h := newHub(t, 1)
 	producer := h.producer(nil)
 	h.send(producer, "0", "first")
@@ -64,7 +64,7 @@ func TestAStolenReaderIsToldAtItsNextCall(t *testing.T) {
 	stolen(t, received{events, err})
 }
 
-func TestALowerLevelIsRefused(t *testing.T) {
+func TestALowerLevelIsRejected(t *testing.T) {
 	h := newHub(t, 1)
 	producer := h.producer(nil)
 	h.send(producer, "0", "first")
@@ -81,7 +81,7 @@ func TestALowerLevelIsRefused(t *testing.T) {
 	equalAll(t, "the owner goes on", bodies(receive(t, high, 1)), []string{"second"})
 }
 
-func TestFiveReadersWithoutLevelAndNoSixth(t *testing.T) {
+func TestFiveReadersWithoutLevelAreTheLimit(t *testing.T) {
 	h := newHub(t, 1)
 	h.send(h.producer(nil), "0", "first")
 	var readers []*azeventhubs.PartitionClient

@@ -26,7 +26,7 @@ const (
 	lastCheckpoint          = beforeCount/checkpointEvery*checkpointEvery - 1
 )
 
-// A worker is a processor in a process of its own, and what it said.
+// A worker is a processor in its own process, and its output.
 type worker struct {
 	process *exec.Cmd
 	ended   chan struct{}
@@ -73,7 +73,7 @@ func (w *worker) told(what string) []news {
 	return slices.DeleteFunc(slices.Clone(w.said), func(item news) bool { return item.What != what })
 }
 
-// An event is known by its place.
+// An event is identified by its place.
 type event struct {
 	partition string
 	number    int64
@@ -101,7 +101,7 @@ func newContainer(t *testing.T, h hub) (place, *checkpoints.BlobStore) {
 	return at, store
 }
 
-// spread is how many partitions each owner has.
+// spread returns the number of partitions of each owner.
 func spread(t *testing.T, h hub, store *checkpoints.BlobStore) string {
 	t.Helper()
 	found, err := store.ListOwnership(waiting(t), h.broker.Address(), h.name, azeventhubs.DefaultConsumerGroup, nil)
@@ -172,7 +172,7 @@ func TestProcessorsShareAndTakeOver(t *testing.T) {
 	}
 }
 
-// takenOverAtCheckpoint asserts that a partition that only the victim had goes on right behind its last checkpoint.
+// takenOverAtCheckpoint asserts that a partition that only the victim read continues right after its last checkpoint.
 func takenOverAtCheckpoint(t *testing.T, victim *worker, others []*worker, before map[*worker]int) {
 	t.Helper()
 	orphans := map[string]bool{}
@@ -198,7 +198,7 @@ func takenOverAtCheckpoint(t *testing.T, victim *worker, others []*worker, befor
 	equal(t, "partitions that nobody took over", len(orphans), 0)
 }
 
-// checkpointed is how many partitions have the last checkpoint that the first events lead to.
+// checkpointed returns how many partitions have the expected last checkpoint.
 func checkpointed(t *testing.T, h hub, store *checkpoints.BlobStore) int {
 	t.Helper()
 	found, err := store.ListCheckpoints(waiting(t), h.broker.Address(), h.name, azeventhubs.DefaultConsumerGroup, nil)
@@ -212,7 +212,7 @@ func checkpointed(t *testing.T, h hub, store *checkpoints.BlobStore) int {
 	return count
 }
 
-func TestAProcessorThatIsStoppedGivesItsPartitionsUp(t *testing.T) {
+func TestAStoppedProcessorGivesUpItsPartitions(t *testing.T) {
 	h := newHub(t, 2)
 	at, store := newContainer(t, h)
 	processor, err := newProcessor(at)
@@ -247,13 +247,13 @@ func TestAnOwnershipIsClaimedOnce(t *testing.T) {
 	claim.OwnerID = "second"
 	lost, err := store.ClaimOwnership(ctx, []azeventhubs.Ownership{claim}, nil)
 	must(t, err)
-	equal(t, "claims of one that is too late", len(lost), 0)
+	equal(t, "claims with a late etag", len(lost), 0)
 	renewed, err := store.ClaimOwnership(ctx, won, nil)
 	must(t, err)
 	equal(t, "renewals", len(renewed), 1)
 	old, err := store.ClaimOwnership(ctx, won, nil)
 	must(t, err)
-	equal(t, "renewals with an old tag", len(old), 0)
+	equal(t, "renewals with an old etag", len(old), 0)
 }
 
 func TestAProcessorWithoutItsContainer(t *testing.T) {

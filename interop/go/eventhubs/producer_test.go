@@ -25,7 +25,7 @@ func TestABatchGoesToOnePartitionInOrder(t *testing.T) {
 	}
 }
 
-func TestAKeyLeadsToOnePartition(t *testing.T) {
+func TestAKeySelectsOnePartition(t *testing.T) {
 	h := newHub(t, 8)
 	producer := h.producer(nil)
 	for _, body := range []string{"a", "b", "c"} {
@@ -40,7 +40,7 @@ func TestAKeyLeadsToOnePartition(t *testing.T) {
 	}
 }
 
-func TestBatchesWithoutPlaceAreSpread(t *testing.T) {
+func TestBatchesWithoutPartitionAreSpread(t *testing.T) {
 	h := newHub(t, 2)
 	producer := h.producer(nil)
 	for range 4 {
@@ -51,7 +51,7 @@ func TestBatchesWithoutPlaceAreSpread(t *testing.T) {
 	equal(t, "events", filled[0].LastEnqueuedSequenceNumber+filled[1].LastEnqueuedSequenceNumber, 2)
 }
 
-func TestWhatAnEventCarries(t *testing.T) {
+func TestAnEventArrivesWithAllProperties(t *testing.T) {
 	h := newHub(t, 1)
 	producer, ctx := h.producer(nil), waiting(t)
 	batch, err := producer.NewEventDataBatch(ctx, nil)
@@ -92,7 +92,7 @@ func TestABodyThatIsNotBytes(t *testing.T) {
 	equal(t, "pieces", fmt.Sprintf("%s", events[2].RawAMQPMessage.Body.Data), "[two  pieces]")
 }
 
-func TestABatchIsFullAndTheRestGoesIntoTheNext(t *testing.T) {
+func TestAFullBatchLeavesTheRestForTheNext(t *testing.T) {
 	h := newHub(t, 1)
 	producer, ctx := h.producer(nil), waiting(t)
 	event := &azeventhubs.EventData{Body: []byte(strings.Repeat("x", 100_000))}

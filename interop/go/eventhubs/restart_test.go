@@ -8,7 +8,7 @@ import (
 	"peeklock/interop/broker"
 )
 
-// A mortal broker is one that a test has to itself, at an address that it keeps.
+// A mortal broker belongs to one test, and keeps its address.
 func mortal(t *testing.T) *broker.Broker {
 	t.Helper()
 	t.Parallel()
@@ -20,7 +20,7 @@ func mortal(t *testing.T) *broker.Broker {
 	return b
 }
 
-func TestTheSameClientsGoOnAfterARestart(t *testing.T) {
+func TestTheSameClientsContinueAfterARestart(t *testing.T) {
 	b := mortal(t)
 	h := newHubOn(t, b, 1)
 	producer := h.producer(&azeventhubs.ProducerClientOptions{RetryOptions: persistent})
@@ -33,7 +33,7 @@ func TestTheSameClientsGoOnAfterARestart(t *testing.T) {
 		h.waitForReaders(1)
 		end()
 		must(t, b.Start())
-		// With a client of its own: the SDK never opens the link for properties again once its connection was lost.
+		// With a client of its own: the SDK never reopens the link for properties after a lost connection.
 		before, err := h.producer(nil).GetPartitionProperties(waiting(t), "0", nil)
 		must(t, err)
 		equal(t, "last number", before.LastEnqueuedSequenceNumber, int64(len(wanted)-1))
@@ -46,8 +46,8 @@ func TestTheSameClientsGoOnAfterARestart(t *testing.T) {
 	equalAll(t, "what is there", bodies(h.read("0", earliest, 3)), wanted)
 }
 
-// A broker that stays away is a lost connection, and the sender knows that nothing was confirmed.
-func TestABrokerThatStaysAway(t *testing.T) {
+// An absent broker is a lost connection, and the sender gets an error for the unconfirmed send.
+func TestAnAbsentBroker(t *testing.T) {
 	b := mortal(t)
 	h := newHubOn(t, b, 1)
 	producer := h.producer(&azeventhubs.ProducerClientOptions{RetryOptions: impatient})

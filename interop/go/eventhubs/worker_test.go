@@ -16,11 +16,11 @@ const (
 	workerVariable  = "PEEKLOCK_WORKER"
 	checkpointEvery = 10
 	interval        = 500 * time.Millisecond
-	// Long enough for a busy machine: who does not renew in time loses partitions without being dead.
+	// Long enough for a busy machine: an instance that renews late loses partitions.
 	expiry = 10 * time.Second
 )
 
-// A place is what a worker needs to know.
+// A place has the addresses that a worker needs.
 type place struct{ Hub, Namespace, Storage, Container string }
 
 // News is one line of a worker's output.
@@ -33,11 +33,11 @@ type news struct {
 
 func say(item news) {
 	line, _ := json.Marshal(item)
-	// In one piece: a process that is killed must not leave half a line.
+	// Written in one piece: a killed process must not leave half a line.
 	_, _ = os.Stdout.Write(append(line, '\n'))
 }
 
-// work is the program of a user who processes a hub together with others, until it is killed.
+// work is the program of a user who processes a hub with several instances, until it is killed.
 func work(text string) {
 	var at place
 	if err := json.Unmarshal([]byte(text), &at); err != nil {
@@ -78,7 +78,7 @@ func newProcessor(at place) (*azeventhubs.Processor, error) {
 	})
 }
 
-// process reads a partition until somebody else owns it.
+// process reads a partition until another instance owns it.
 func process(ctx context.Context, partition *azeventhubs.ProcessorPartitionClient) {
 	defer partition.Close(ctx)
 	for {

@@ -10,7 +10,7 @@ import (
 	"peeklock/interop/broker"
 )
 
-// session opens one with go-amqp alone, the library below the SDKs and Redpanda Connect.
+// session opens a session with go-amqp alone, the library below the SDKs and Redpanda Connect.
 func (b *bench) session() *amqp.Session {
 	b.Helper()
 	connection, err := amqp.Dial(b.ctx, b.url("amqp", b.broker.Address(), broker.Key), nil)
@@ -36,7 +36,7 @@ func (b *bench) sendPlain(session *amqp.Session, bodies ...string) {
 	}
 }
 
-// Every outcome, where the receiver waits until the broker has settled it, too.
+// Every outcome, with a receiver that waits for the broker's settlement.
 func TestPlainOutcomes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, "{}")
@@ -78,7 +78,7 @@ func TestPlainOutcomes(t *testing.T) {
 	b.until("an empty queue", func() bool { return b.api(http.MethodGet, b.from, "").MessageCount == 0 })
 }
 
-// A drain of go-amqp takes its credit back: what comes later stays in the queue until there is credit again.
+// A drain of go-amqp returns its credit: later messages stay in the queue until there is credit again.
 func TestPlainDrain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, "{}")
@@ -104,7 +104,7 @@ func TestPlainDrain(t *testing.T) {
 	}
 }
 
-// Credit that nobody renews bounds what is delivered, and what comes settled is gone.
+// Credit that is not renewed limits the deliveries, and settled deliveries are gone.
 func TestPlainReceiveSettled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, "{}")

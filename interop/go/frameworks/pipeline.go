@@ -1,4 +1,5 @@
-// Package frameworks is a small program with Redpanda Connect: it takes orders from a queue, changes them and sends them on.
+// Package frameworks is a small program with Redpanda Connect: it receives orders from a queue, changes them and sends
+// them to another queue.
 package frameworks
 
 import (
@@ -12,8 +13,8 @@ import (
 	_ "github.com/redpanda-data/connect/v4/public/components/amqp1"
 )
 
-// pipeline is what a user writes. The key's name and secret stand in the URL, which makes them SASL PLAIN. An order that is
-// no JSON cannot be changed; `reject_errored` gives it back to its queue, where it ends as a dead letter.
+// pipeline is a user's configuration. The URL contains the key's name and secret, which become SASL PLAIN. An order
+// that is no JSON cannot be changed; `reject_errored` returns it to its queue, where it becomes a dead letter.
 const pipeline = `
 input:
   amqp_1:
@@ -37,7 +38,8 @@ output:
       tls: { enabled: ${TLS:false}, root_cas_file: "${CERTIFICATE:}" }
 `
 
-// Run moves orders until the context ends. Settings fill the gaps of the pipeline; `work` is done with each order before.
+// Run moves orders until the context ends. Settings fill the placeholders of the pipeline; `work` runs before each
+// order is passed on.
 func Run(ctx context.Context, settings map[string]string, log *slog.Logger, work func(context.Context) error) error {
 	builder := service.NewEnvironment().Clone()
 	err := builder.RegisterProcessor("work", service.NewConfigSpec(), func(*service.ParsedConfig, *service.Resources) (service.Processor, error) {
@@ -67,7 +69,7 @@ func Run(ctx context.Context, settings map[string]string, log *slog.Logger, work
 
 type worker func(context.Context) error
 
-// Process passes the order on when the work is done.
+// Process passes the order on after the work.
 func (w worker) Process(ctx context.Context, order *service.Message) (service.MessageBatch, error) {
 	return service.MessageBatch{order}, w(ctx)
 }

@@ -21,7 +21,7 @@ import (
 	"peeklock/interop/broker"
 )
 
-// Patience bounds a wait for something that must come; only a failure takes this long.
+// Patience is the timeout of every wait; only a failing test reaches it.
 const patience = 2 * time.Minute
 
 var (
@@ -66,7 +66,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// A queue is what the broker's API shows of one.
+// A queue has the counts from the broker's API.
 type queue struct{ ActiveCount, LockedCount, DeadLetterCount, MessageCount int }
 
 func (b *bench) api(method, name, body string) (shown queue) {
@@ -99,7 +99,7 @@ func (b *bench) url(scheme, address, key string) string {
 	return fmt.Sprintf("%s://%s:%s@%s", scheme, broker.KeyName, key, address)
 }
 
-// run runs the pipeline in the background, to the end of the test.
+// run runs the pipeline in the background until the end of the test.
 func (b *bench) run(settings map[string]string, work func(context.Context) error) {
 	b.Helper()
 	all := map[string]string{"PLACE": b.url("amqp", b.broker.Address(), broker.Key), "FROM": b.from, "TO": b.to}
@@ -126,7 +126,7 @@ func (b *bench) send(bodies ...string) {
 	}
 }
 
-// totals receives until that many orders have arrived, and gives the total of each; an order may come twice.
+// totals receives until that many orders have arrived, and returns the total of each; an order may arrive twice.
 func (b *bench) totals(count int) map[string]int {
 	b.Helper()
 	receiver, err := b.client.NewReceiverForQueue(b.to, nil)
@@ -180,7 +180,7 @@ func TestOverTLS(t *testing.T) {
 	b.assertTotals(5)
 }
 
-func TestAnOrderThatCannotBeChangedEndsAsDeadLetter(t *testing.T) {
+func TestAnOrderThatCannotBeChangedBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, `{"maxDeliveryCount": 3}`)
 	b.run(nil, nothing)
@@ -204,8 +204,8 @@ func (b *bench) assertDeadLetter(body string) {
 	b.must(receiver.CompleteMessage(b.ctx, letter, nil))
 }
 
-// The lock is renewed for as long as the work lasts: twice, by the broker's own stamps.
-func TestALockIsRenewedWhileTheWorkLasts(t *testing.T) {
+// The lock is renewed during the work: twice, by the broker's own stamps.
+func TestALockIsRenewedDuringTheWork(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, `{"lockDuration": "15s"}`)
 	done := make(chan struct{})
@@ -240,7 +240,7 @@ func TestNothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = mortal.Stop() })
-	// Whatever was on its way comes again when its lock is over.
+	// Orders in flight are delivered again when their locks expire.
 	b := newBench(t, mortal, `{"lockDuration": "5s"}`)
 	var once sync.Once
 	began, ended := make(chan struct{}), make(chan struct{})
@@ -265,7 +265,7 @@ func TestAQueueThatDoesNotExist(t *testing.T) {
 	b.logs("amqp:not-found", "nowhere' could not be found", "peeklock queue create nowhere")
 }
 
-// SASL has no place for a sentence when it refuses, so the pipeline knows a code, and the broker's log has the reason.
+// A SASL rejection has no text, so the pipeline gets a code, and the broker's log has the reason.
 func TestAWrongKey(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, "{}")
@@ -285,7 +285,7 @@ func (b *bench) logs(sentences ...string) {
 	}
 }
 
-// Lines are what a pipeline logged.
+// Lines are the log lines of a pipeline.
 type lines struct {
 	mutex  sync.Mutex
 	buffer bytes.Buffer

@@ -169,7 +169,7 @@ func TestTheNamespaceIsDescribed(t *testing.T) {
 	}
 }
 
-func TestAdministrationRefusesWithASentence(t *testing.T) {
+func TestAdministrationErrorsHaveASentence(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	_, err := s.admin.CreateQueue(s.ctx, queue, nil)

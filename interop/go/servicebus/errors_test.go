@@ -13,7 +13,7 @@ import (
 	"peeklock/interop/broker"
 )
 
-// condition asserts the AMQP condition: for some errors the SDK has no code of its own.
+// condition asserts the AMQP condition: the SDK has no code of its own for some errors.
 func (s *suite) condition(err error, condition amqp.ErrCond) {
 	s.Helper()
 	var amqpError *amqp.Error
@@ -61,7 +61,7 @@ func TestAnUnknownEntityIsNotFound(t *testing.T) {
 	s.says(err, "nowhere", "could not be found")
 }
 
-func TestALostLockIsTold(t *testing.T) {
+func TestALostLockIsReported(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(&admin.QueueProperties{LockDuration: to.Ptr("PT5S")})
 	s.send(queue, "slow")
@@ -78,7 +78,7 @@ func TestALostLockIsTold(t *testing.T) {
 	equal(t, "messages", s.counts(queue).TotalMessageCount, 1)
 }
 
-func TestAFullQueueRefuses(t *testing.T) {
+func TestAFullQueueRejects(t *testing.T) {
 	s := begin(t)
 	client := newClient(t, shared.ConnectionString(), once)
 	sender, err := client.NewSender(smallQueue, nil)
@@ -93,8 +93,8 @@ func TestAFullQueueRefuses(t *testing.T) {
 	s.must(sender.SendMessage(s.ctx, message, nil))
 }
 
-// The SDK compares the size itself with what the broker says when the sender attaches, and replaces every word about it.
-func TestAMessageThatIsTooLargeIsRefused(t *testing.T) {
+// The SDK compares the size with the limit from the broker's attach, and uses its own error text.
+func TestAMessageThatIsTooLargeIsRejected(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	sender := s.sender(queue)
@@ -106,7 +106,7 @@ func TestAMessageThatIsTooLargeIsRefused(t *testing.T) {
 	equal(t, "messages", s.counts(queue).TotalMessageCount, 1)
 }
 
-func TestADisabledQueueSaysSo(t *testing.T) {
+func TestADisabledQueueReportsItsStatus(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(&admin.QueueProperties{Status: to.Ptr(admin.EntityStatusSendDisabled)})
 	sender, err := newClient(t, shared.ConnectionString(), once).NewSender(queue, nil)

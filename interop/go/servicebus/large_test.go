@@ -15,7 +15,7 @@ func TestMessagesOfEverySizeArrive(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(&admin.QueueProperties{MaxMessageSizeInKilobytes: to.Ptr(int64(102400))})
 	sender, receiver := s.sender(queue), s.receiver(queue, nil)
-	// The limit counts the whole message; a kilobyte is enough for what stands around the body.
+	// The limit counts the whole message; a kilobyte is enough for everything but the body.
 	for _, size := range []int{0, 1, 255, 256, 65536, 1 << 20, 20 << 20, 100<<20 - 1024} {
 		body := make([]byte, size)
 		_, _ = rand.Read(body)

@@ -19,10 +19,10 @@ import (
 	"peeklock/interop/broker"
 )
 
-// smallQueue is full soon; the administration clients count in megabytes, so the command line makes it.
+// smallQueue has a small limit; the administration clients count in megabytes, so the command line creates it.
 const smallQueue = "small"
 
-// once is for tests of errors: whoever retries learns the same later.
+// once has no retries, for tests of errors.
 var once = &azservicebus.ClientOptions{RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}}
 
 var (
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(broker.Run(m, &shared, "--queue", smallQueue+",max-size=10KiB"))
 }
 
-// suite is what a test has at hand: clients of the shared broker, and entities of its own.
+// suite has the clients of the shared broker, and the entities of one test.
 type suite struct {
 	*testing.T
 	ctx    context.Context
@@ -58,8 +58,8 @@ func newClient(t *testing.T, connectionString string, options *azservicebus.Clie
 	return client
 }
 
-// newAdmin makes an administration client. It speaks HTTPS to the address of the connection string, whatever that says
-// besides, and every port of the broker answers TLS; the certificate is what a user has to name.
+// newAdmin creates an administration client. It uses HTTPS at the address of the connection string, and every port of
+// the broker accepts TLS; a user has to name the certificate.
 func newAdmin(t *testing.T, connectionString string) *admin.Client {
 	config, err := shared.TLSConfig()
 	must(t, err)
@@ -71,13 +71,13 @@ func newAdmin(t *testing.T, connectionString string) *admin.Client {
 	return client
 }
 
-// name makes a name that no other test has.
+// name returns a name that no other test has.
 func (s *suite) name() string {
 	test := strings.NewReplacer("/", "-", "_", "-").Replace(strings.TrimPrefix(s.Name(), "Test"))
 	return fmt.Sprintf("%s-%d", test, names.Add(1))
 }
 
-// queue creates a queue; nil stands for the service's own settings with a lock that outlives a slow test.
+// queue creates a queue; nil means the service's defaults with a lock that outlasts a slow test.
 func (s *suite) queue(properties *admin.QueueProperties) string {
 	s.Helper()
 	if properties == nil {
@@ -136,7 +136,7 @@ func (s *suite) receiveOne(from receiver) *azservicebus.ReceivedMessage {
 	return s.receive(from, 1)[0]
 }
 
-// peek shows up to `count` messages.
+// peek returns up to `count` messages.
 func (s *suite) peek(receiver *azservicebus.Receiver, count int) []*azservicebus.ReceivedMessage {
 	s.Helper()
 	messages, err := receiver.PeekMessages(s.ctx, count, nil)
@@ -159,7 +159,7 @@ func (s *suite) isEmpty(queue string) {
 	equal(s.T, "messages left", s.counts(queue).TotalMessageCount, 0)
 }
 
-// says asserts that an error shows each of the texts.
+// says asserts that an error contains each of the texts.
 func (s *suite) says(err error, texts ...string) {
 	s.Helper()
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 	"peeklock/interop/broker"
 )
 
-// impatient retries as long as the default does, and does not sleep for seconds in between.
+// impatient retries as long as the default, without long sleeps in between.
 var impatient = &azservicebus.ClientOptions{RetryOptions: azservicebus.RetryOptions{MaxRetries: 100, RetryDelay: 50 * time.Millisecond, MaxRetryDelay: 200 * time.Millisecond}}
 
 func mortal(t *testing.T) (*broker.Broker, *suite) {
@@ -48,7 +48,7 @@ func TestTheSameClientsWorkAfterARestart(t *testing.T) {
 	}
 }
 
-// The broker is killed while a sender sends: the sender goes on, and all that was confirmed is there.
+// The broker is killed while a sender sends: the sender continues, and all confirmed messages are stored.
 func TestNothingConfirmedIsLostUnderAKill(t *testing.T) {
 	mortal, s := mortal(t)
 	const count = 200

@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 )
 
-func TestAScheduledMessageComesInItsTime(t *testing.T) {
+func TestAScheduledMessageArrivesWhenDue(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	when := time.Now().Add(2 * time.Second)
@@ -41,7 +41,7 @@ func TestAScheduledMessageIsCancelled(t *testing.T) {
 	equal(t, "number", *peeked.SequenceNumber, numbers[2])
 }
 
-func TestAMessageSchedulesItself(t *testing.T) {
+func TestAMessageWithAScheduledTime(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	when := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC()

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 )
 
-func TestAMessageArrivesWithAllItHas(t *testing.T) {
+func TestAMessageArrivesWithAllProperties(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	sent := &azservicebus.Message{
@@ -74,7 +74,7 @@ func TestABatchArrivesInOrder(t *testing.T) {
 	equal(t, "order", bodies(s.receive(s.receiver(queue, nil), 100)), strings.Join(expected, " "))
 }
 
-func TestAFullBatchTakesNoMoreAndCanBeSent(t *testing.T) {
+func TestAFullBatchRejectsMoreAndCanBeSent(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	sender := s.sender(queue)
@@ -114,7 +114,7 @@ func TestBodiesOfEveryAMQPKindArrive(t *testing.T) {
 	}
 }
 
-func TestReceiveAndDeleteTakesTheMessages(t *testing.T) {
+func TestReceiveAndDeleteRemovesTheMessages(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	s.send(queue, "a", "b", "c")

@@ -34,7 +34,7 @@ func (s *suite) accept(queue, session string) *azservicebus.SessionReceiver {
 	return receiver
 }
 
-func TestASessionHasItsMessagesInOrder(t *testing.T) {
+func TestASessionDeliversItsMessagesInOrder(t *testing.T) {
 	s := begin(t)
 	queue := s.sessionQueue()
 	s.sendTo(queue, "a", "1", "2", "3")
@@ -141,7 +141,7 @@ func (s *suite) listSessions(queue string, options *azservicebus.ListSessionsOpt
 func TestNoSessionIsATimeout(t *testing.T) {
 	s := begin(t)
 	queue := s.sessionQueue()
-	// The SDK tells the broker how long it may wait; the second context is there to show who gave up.
+	// The SDK sends its timeout to the broker; the second context shows which side gave up.
 	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
 	defer cancel()
 	_, err := s.client.AcceptNextSessionForQueue(ctx, queue, nil)
@@ -155,7 +155,7 @@ func TestNoSessionIsATimeout(t *testing.T) {
 	}
 }
 
-func TestASessionThatIsTakenIsRefused(t *testing.T) {
+func TestALockedSessionIsRejected(t *testing.T) {
 	s := begin(t)
 	queue := s.sessionQueue()
 	s.accept(queue, "a")

@@ -10,7 +10,7 @@ import (
 
 var deadLetters = &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter}
 
-func TestAnAbandonedMessageComesBackWithItsChanges(t *testing.T) {
+func TestAnAbandonedMessageReturnsWithItsChanges(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	s.send(queue, "again")
@@ -77,7 +77,7 @@ func TestADeferredMessageCanBeDeadLettered(t *testing.T) {
 	equal(t, "reason", *s.receiveOne(s.receiver(queue, deadLetters)).DeadLetterReason, "managed")
 }
 
-func TestTooManyDeliveriesEndInDeadLetters(t *testing.T) {
+func TestTooManyDeliveriesLeadToTheDeadLetters(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(&admin.QueueProperties{MaxDeliveryCount: to.Ptr(int32(2))})
 	s.send(queue, "poison")
@@ -89,7 +89,7 @@ func TestTooManyDeliveriesEndInDeadLetters(t *testing.T) {
 	equal(t, "reason", *message.DeadLetterReason, "MaxDeliveryCountExceeded")
 }
 
-func TestAnExpiredMessageEndsInDeadLetters(t *testing.T) {
+func TestAnExpiredMessageIsDeadLettered(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(&admin.QueueProperties{
 		DeadLetteringOnMessageExpiration: to.Ptr(true),
@@ -126,7 +126,7 @@ func TestALockTokenAloneSettles(t *testing.T) {
 	s.isEmpty(queue)
 }
 
-func TestAMessageIsSettledAfterItsReceiverIsGone(t *testing.T) {
+func TestAMessageIsSettledAfterItsReceiverIsClosed(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	s.send(queue, "left")
@@ -138,7 +138,7 @@ func TestAMessageIsSettledAfterItsReceiverIsGone(t *testing.T) {
 	s.isEmpty(queue)
 }
 
-func TestPeekShowsAndTakesNothing(t *testing.T) {
+func TestPeekRemovesNothing(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	s.send(queue, "a", "b", "c")
@@ -152,9 +152,9 @@ func TestPeekShowsAndTakesNothing(t *testing.T) {
 	equal(t, "received", bodies(s.receive(receiver, 3)), "a b c")
 }
 
-// A receiver that gets fewer messages than it asked for leaves credit behind, and gives back what comes meanwhile. What is on
-// its way when the receiver closes stays locked until the lock is over.
-func TestMessagesThatComeBetweenReceivesAreNotLost(t *testing.T) {
+// A receiver that gets fewer messages than requested leaves credit, and releases messages that arrive meanwhile.
+// Messages in flight when the receiver closes stay locked until the lock expires.
+func TestMessagesBetweenReceivesAreNotLost(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(&admin.QueueProperties{LockDuration: to.Ptr("PT5S"), MaxDeliveryCount: to.Ptr(int32(1000))})
 	s.send(queue, "first")

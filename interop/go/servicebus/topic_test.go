@@ -28,7 +28,7 @@ func (s *suite) subscriber(topic, subscription string, options *azservicebus.Rec
 	return receiver
 }
 
-// rule replaces the rule that takes everything.
+// rule replaces the default rule.
 func (s *suite) rule(topic, subscription string, filter admin.RuleFilter, action admin.RuleAction) {
 	s.Helper()
 	_, err := s.admin.CreateRule(s.ctx, topic, subscription, &admin.CreateRuleOptions{Name: to.Ptr("mine"), Filter: filter, Action: action})
@@ -37,7 +37,7 @@ func (s *suite) rule(topic, subscription string, filter admin.RuleFilter, action
 	s.must(err)
 }
 
-func TestEachSubscriptionGetsWhatItsRulesTake(t *testing.T) {
+func TestEachSubscriptionGetsTheMatchesOfItsRules(t *testing.T) {
 	s := begin(t)
 	topic := s.topic("all", "sql", "correlated", "changed", "none")
 	s.rule(topic, "sql", &admin.SQLFilter{Expression: "size > @least AND sys.Label = 'red'", Parameters: map[string]any{"@least": int64(3)}}, nil)

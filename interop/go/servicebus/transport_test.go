@@ -32,8 +32,8 @@ func (s *suite) tls() *tls.Config {
 	return config
 }
 
-// named says whose certificate it is. Where the connection string has a port, a user must do so: otherwise the SDK asks for
-// the host with its port, which is no name, and TLS ends with "illegal parameter".
+// named sets the server name for the certificate. With a port in the connection string, a user must do so: otherwise
+// the SDK requests the host with its port, which is no valid name, and TLS fails with "illegal parameter".
 func named(config *tls.Config) *tls.Config {
 	config.ServerName = "localhost"
 	return config
@@ -44,7 +44,7 @@ func TestTLSWithTheBrokersCertificate(t *testing.T) {
 	s.roundTrip(newClient(t, shared.SecureConnectionString(), &azservicebus.ClientOptions{TLSConfig: named(s.tls())}))
 }
 
-func TestTLSWithoutTheCertificateIsRefused(t *testing.T) {
+func TestTLSWithoutTheCertificateIsRejected(t *testing.T) {
 	s := begin(t)
 	options := &azservicebus.ClientOptions{TLSConfig: named(&tls.Config{}), RetryOptions: once.RetryOptions}
 	sender, err := newClient(t, shared.SecureConnectionString(), options).NewSender("any", nil)
