@@ -21,7 +21,7 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Starts a broker for tests, learns its addresses from what it prints, and stops it by its process.
+ * Starts a broker for tests, reads its addresses from its output, and stops it by its process.
  *
  * <p>All tests of the JVM share one broker ({@link #shared}); a test that kills or configures one starts its own.
  */
@@ -48,10 +48,10 @@ public final class Broker implements AutoCloseable {
     }
 
     /**
-     * Makes a broker that can be killed and started again under a running client.
+     * Creates a broker that can be killed and restarted under a running client.
      *
      * <p>Its port is below the range from which the system takes ports of outgoing connections: a client that keeps
-     * dialling a port of that range can end up connected to itself, and then nobody else gets the port.
+     * dialling a port of that range can connect to itself, and then blocks the port.
      */
     public static Broker atFixedPort(String... more) {
         var broker = new Broker(more);
@@ -59,17 +59,17 @@ public final class Broker implements AutoCloseable {
         return broker;
     }
 
-    /** Returns the broker that all tests share. It starts when it is first asked for, and stops with the JVM. */
+    /** Returns the broker that all tests share. It starts on first use, and stops with the JVM. */
     public static Broker shared() {
         return Shared.BROKER;
     }
 
-    /** Makes a name that no other test uses. */
+    /** Returns a name that no other test uses. */
     public static String name(String prefix) {
         return prefix + "-" + UUID.randomUUID().toString().substring(0, 8);
     }
 
-    /** Starts the process, and waits until the broker says that it is ready. */
+    /** Starts the process, and waits until the broker prints that it is ready. */
     public synchronized Broker start() {
         labels.remove("Ready");
         var command = new ArrayList<>(List.of(binary(), "serve", "--data", folder.resolve("data").toString()));
@@ -91,7 +91,7 @@ public final class Broker implements AutoCloseable {
         process.onExit().join();
     }
 
-    /** Asks for an orderly end. A broker that does not follow is killed, and that is an error. */
+    /** Requests an orderly end. A broker that does not stop in time is killed, and that is an error. */
     public synchronized void stop() {
         if (process == null || !process.isAlive()) {
             return;
@@ -120,7 +120,7 @@ public final class Broker implements AutoCloseable {
                 + ";UseDevelopmentEmulator=true;";
     }
 
-    /** Returns a connection string without the word for emulators, so the SDK speaks TLS to the given address. */
+    /** Returns a connection string without the emulator flag, so the SDK uses TLS to the given address. */
     public String tlsConnectionString(String address) {
         return "Endpoint=sb://" + address + ";SharedAccessKeyName=" + KEY_NAME + ";SharedAccessKey=" + KEY;
     }
@@ -141,7 +141,7 @@ public final class Broker implements AutoCloseable {
         return label("HTTPS");
     }
 
-    /** Returns the connection string for clients of Azure Storage, which the checkpoint store is. */
+    /** Returns the connection string for clients of Azure Storage, such as the checkpoint store. */
     public String storageConnectionString() {
         return label("Storage string");
     }
@@ -158,7 +158,7 @@ public final class Broker implements AutoCloseable {
         return value;
     }
 
-    /** Takes free ports at first; a broker that is started again keeps the ports that it had. */
+    /** Takes free ports at first; a restarted broker keeps its ports. */
     private List<String> places() {
         var places = new ArrayList<String>();
         PLACES.forEach((option, label) -> {
@@ -184,7 +184,7 @@ public final class Broker implements AutoCloseable {
         }
     }
 
-    /** Reads to the end even when nobody listens any more: a full pipe would stop the broker. */
+    /** Reads to the end even without a listener: a full pipe would stop the broker. */
     private void read(InputStream output, CountDownLatch ready) {
         try (var lines = new BufferedReader(new InputStreamReader(output, StandardCharsets.UTF_8))) {
             for (var line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -195,7 +195,7 @@ public final class Broker implements AutoCloseable {
                 }
             }
         } catch (IOException end) {
-            // The process was ended, and Java closes its output with it. Whoever waits sees that "Ready" is missing.
+            // The process was ended, and Java closes its output with it. A waiting test sees that "Ready" is missing.
         } finally {
             ready.countDown();
         }

@@ -8,10 +8,10 @@ import java.security.KeyStore;
 import java.security.cert.CertificateFactory;
 
 /**
- * Lets this JVM trust the broker's certificate.
+ * Makes this JVM trust the broker's certificate.
  *
- * <p>It does what a user does with {@code keytool -importcert -file certificate.pem -keystore trust.p12} and
- * {@code java -Djavax.net.ssl.trustStore=trust.p12}: AMQP, WebSocket and HTTPS clients of the SDK all look there.
+ * <p>This is what a user does with {@code keytool -importcert -file certificate.pem -keystore trust.p12} and {@code
+ * java -Djavax.net.ssl.trustStore=trust.p12}: AMQP, WebSocket and HTTPS clients of the SDK all use that store.
  */
 final class TrustStore {
     private static final String PASSWORD = "changeit";

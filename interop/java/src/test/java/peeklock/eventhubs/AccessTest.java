@@ -17,7 +17,7 @@ import java.util.List;
 import org.junit.jupiter.api.Test;
 import peeklock.Broker;
 
-/** Ways to a hub other than plain AMQP, and what a client hears that may not go there. */
+/** Transports to a hub other than plain AMQP, and the errors of clients without the rights. */
 class AccessTest {
     private static void assertWorks(EventHubClientBuilder client) {
         try (EventHubProducerClient producer = client.buildProducerClient(); EventHubConsumerClient consumer = client.buildConsumerClient()) {
@@ -52,7 +52,7 @@ class AccessTest {
         assertWorks(Hubs.client(broker.tlsConnectionString(broker.https()), Hubs.create(1)).transportType(AmqpTransportType.AMQP_WEB_SOCKETS));
     }
 
-    /** The SDK speaks TLS over WebSockets to emulators, too, and believes any certificate. */
+    /** The SDK uses TLS over WebSockets for emulators, too, and accepts any certificate. */
     @Test
     void overWebSocketToThePlainAddress() {
         assertWorks(Hubs.client(Hubs.create(1)).transportType(AmqpTransportType.AMQP_WEB_SOCKETS));
@@ -116,7 +116,7 @@ class AccessTest {
     }
 
     @Test
-    void aKeyCanDoWhatItMayAndNoMore() {
+    void aKeyPermitsItsRightsAndNoMore() {
         String hub = Hubs.create(1);
         EventHubClientBuilder sender = Hubs.client(Broker.shared().connectionString("sender", policy(hub, "sender", "Send")), hub);
         EventHubClientBuilder listener = Hubs.client(Broker.shared().connectionString("listener", policy(hub, "listener", "Listen")), hub);
@@ -128,7 +128,7 @@ class AccessTest {
         Hubs.assertRefused(AmqpErrorCondition.UNAUTHORIZED_ACCESS, "Listen", failureOfReading(sender, "0", EventPosition.earliest()));
     }
 
-    /** Makes a policy of the hub with one right; gives its key. */
+    /** Creates a policy of the hub with one right, and returns its key. */
     private static String policy(String hub, String name, String right) {
         String made = Hubs.api(Broker.shared(), "PUT", hub + "/policies/" + name, "{\"rights\": [\"" + right + "\"]}");
         return made.replaceFirst("(?s).*\"primaryKey\"\\s*:\\s*\"([^\"]*)\".*", "$1");

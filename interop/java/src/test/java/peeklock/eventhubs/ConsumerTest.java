@@ -22,7 +22,7 @@ import org.junit.jupiter.api.Test;
 import peeklock.Broker;
 
 class ConsumerTest {
-    /** Positions in a partition with five events, and the number of the first event that each leads to. */
+    /** Returns positions in a partition with five events, and the number of the first event from each. */
     private static Map<EventPosition, Integer> positions(List<EventData> events) {
         Map<EventPosition, Integer> positions = new LinkedHashMap<>();
         positions.put(EventPosition.earliest(), 0);
@@ -74,12 +74,12 @@ class ConsumerTest {
     }
 
     @Test
-    void fromTheLatestOnlyWhatComes() {
+    void theLatestPositionSeesOnlyLaterEvents() {
         String hub = Hubs.create(1);
         Hubs.publish(hub, "0", "old");
         try (Reading reading = Reading.start(hub, EventPosition.latest(), null);
             EventHubProducerClient producer = Hubs.client(hub).buildProducerClient()) {
-            // Nobody is told when the reader is there: write until it hears something.
+            // The SDK has no event for an attached reader: publish until it receives something.
             Hubs.until(() -> {
                 Hubs.publish(producer, "0", "new");
                 return !reading.bodies().isEmpty();
@@ -89,7 +89,7 @@ class ConsumerTest {
     }
 
     @Test
-    void whatIsWrittenLaterComesToo() {
+    void laterEventsArriveToo() {
         String hub = Hubs.create(1);
         try (Reading reading = Reading.start(hub, EventPosition.earliest(), null);
             EventHubProducerClient producer = Hubs.client(hub).buildProducerClient()) {
@@ -122,7 +122,7 @@ class ConsumerTest {
     }
 
     @Test
-    void theLastEventIsKnownToAReaderWhoAsks() {
+    void aReaderCanRequestTheLastEventsProperties() {
         String hub = hubWithFiveEvents();
         try (EventHubConsumerClient consumer = Hubs.client(hub).buildConsumerClient()) {
             PartitionEvent event = consumer.receiveFromPartition("0", 1, EventPosition.earliest(), Hubs.PATIENCE,
@@ -153,7 +153,7 @@ class ConsumerTest {
     }
 
     @Test
-    void aLowerLevelIsRefused() {
+    void aLowerLevelIsRejected() {
         String hub = Hubs.create(1);
         Hubs.publish(hub, "0", "first");
         try (Reading high = Reading.start(hub, EventPosition.earliest(), 2L)) {
@@ -176,11 +176,11 @@ class ConsumerTest {
     }
 
     @Test
-    void groupsReadIndependently() {
+    void consumerGroupsReadIndependently() {
         String hub = Hubs.create(1);
         Hubs.api(Broker.shared(), "PUT", hub, "{\"consumerGroups\": [\"billing\"]}");
         Hubs.publish(hub, "0", "first");
-        // An owner keeps others away from its own group only.
+        // An owner excludes other readers of its own consumer group only.
         try (Reading owner = Reading.start(hub, EventPosition.earliest(), 1L);
             EventHubConsumerClient other = Hubs.client(hub).consumerGroup("billing").buildConsumerClient()) {
             owner.await(1);
@@ -192,7 +192,7 @@ class ConsumerTest {
     }
 
     @Test
-    void aReaderHearsThatItsHubIsDeleted() {
+    void aReaderGetsAnErrorWhenItsHubIsDeleted() {
         String hub = Hubs.create(1);
         Hubs.publish(hub, "0", "first");
         try (Reading reading = Reading.start(hub, EventPosition.earliest(), null)) {

@@ -24,7 +24,7 @@ import peeklock.Broker;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-/** Makes hubs, writes to them and reads them, with names of their own for each test. */
+/** Creates hubs with unique names, publishes to them and reads them. */
 final class Hubs {
     static final String GROUP = EventHubClientBuilder.DEFAULT_CONSUMER_GROUP_NAME;
     static final Duration PATIENCE = Duration.ofSeconds(120);
@@ -43,7 +43,7 @@ final class Hubs {
         return name;
     }
 
-    /** Calls the broker's own API below the path of hubs; gives the body of the answer. */
+    /** Calls the broker's own API below the path of hubs, and returns the body of the answer. */
     static String api(Broker broker, String method, String path, String body) {
         String login = Broker.KEY_NAME + ":" + Broker.KEY;
         HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + broker.amqp() + "/api/hubs/" + path))
@@ -51,7 +51,7 @@ final class Hubs {
             .header("Content-Type", "application/json")
             .method(method, HttpRequest.BodyPublishers.ofString(body))
             .build();
-        // The shared broker makes this JVM trust its certificate; no client may be the first to ask for the JVM's trust before.
+        // The shared broker sets the JVM's trust store; no client may load the default one before.
         Broker.shared();
         try {
             HttpResponse<String> response = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
@@ -66,7 +66,7 @@ final class Hubs {
         return client(Broker.shared().connectionString(), hub);
     }
 
-    /** Gives up after the first attempt, so that tests see the first error. */
+    /** Has no retries, so that tests see the first error. */
     static EventHubClientBuilder client(String connectionString, String hub) {
         return new EventHubClientBuilder()
             .connectionString(connectionString, hub)
@@ -88,7 +88,7 @@ final class Hubs {
         producer.send(batch);
     }
 
-    /** Reads exactly so many events of one partition. */
+    /** Reads exactly this many events of one partition. */
     static List<EventData> read(EventHubConsumerClient consumer, String partition, int count, EventPosition position) {
         List<EventData> events = consumer.receiveFromPartition(partition, count, position, PATIENCE).stream()
             .map(PartitionEvent::getData)
@@ -107,7 +107,7 @@ final class Hubs {
         return events.stream().map(EventData::getBodyAsString).toList();
     }
 
-    /** Finds the SDK's own exception in whatever it is wrapped in. */
+    /** Finds the SDK's own exception among the causes. */
     static AmqpException amqp(Throwable problem) {
         for (Throwable cause = problem; cause != null; cause = cause.getCause()) {
             if (cause instanceof AmqpException found) {

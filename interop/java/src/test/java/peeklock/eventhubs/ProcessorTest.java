@@ -25,10 +25,10 @@ import peeklock.Broker;
 
 /** Processors with the stock checkpoint store, all on one broker. */
 class ProcessorTest {
-    // As processors write it into the names of their blobs.
+    // In lower case, as processors write it into the names of their blobs.
     private static final String GROUP = Hubs.GROUP.toLowerCase(Locale.ROOT);
     private static final int PARTITIONS = 9;
-    // Two checkpoints in each partition, and events behind the last.
+    // Two checkpoints in each partition, and events after the last.
     private static final int BEFORE = 25;
     private static final int AFTER = 5;
     private static final int LAST_CHECKPOINT = BEFORE / ProcessorWorker.CHECKPOINT_EVERY * ProcessorWorker.CHECKPOINT_EVERY - 1;
@@ -45,7 +45,7 @@ class ProcessorTest {
         return new BlobCheckpointStore(blobs);
     }
 
-    /** A processor in a process of its own, and what it said. */
+    /** A processor in its own process, and its output. */
     private static final class Worker implements AutoCloseable {
         final List<String> news = new CopyOnWriteArrayList<>();
         private final Process process;
@@ -103,7 +103,7 @@ class ProcessorTest {
         return store.listOwnership("127.0.0.1", hub, GROUP).collectList().block(Hubs.PATIENCE);
     }
 
-    /** How many partitions each owner has. */
+    /** Returns the number of partitions of each owner. */
     private List<Long> spread() {
         Map<String, Long> owned = ownerships().stream()
             .filter(ownership -> ownership.getOwnerId() != null && !ownership.getOwnerId().isEmpty())
@@ -135,7 +135,7 @@ class ProcessorTest {
         return read(news).stream().map(item -> item.split(" ")[1]).collect(Collectors.toSet());
     }
 
-    /** Processors take from each other for a while: several looks must agree. */
+    /** Processors take partitions from each other for a while: several checks must agree. */
     private void settle(List<Long> wanted) {
         int[] agreed = {0};
         Hubs.until(() -> {
@@ -145,7 +145,7 @@ class ProcessorTest {
     }
 
     @Test
-    void processorsShareThePartitionsAndTakeOverFromOneThatIsKilled() {
+    void processorsShareThePartitionsAndTakeOverFromAKilledOne() {
         List<String> first = new CopyOnWriteArrayList<>();
         List<String> second = new CopyOnWriteArrayList<>();
         EventProcessorClient one = ProcessorWorker.start(first::add, places);
@@ -169,7 +169,7 @@ class ProcessorTest {
                 List<Integer> numbers = read(first, second).stream().filter(item -> item.startsWith("event " + partition + " "))
                     .map(item -> Integer.valueOf(item.split(" ")[2])).sorted().toList();
                 List<Integer> expected = IntStream.range(LAST_CHECKPOINT + 1, BEFORE + AFTER).boxed().toList();
-                assertEquals(expected, numbers, "partition " + partition + " goes on at the checkpoint of the killed one");
+                assertEquals(expected, numbers, "partition " + partition + "continues at the checkpoint of the killed one");
             }
         } finally {
             one.stop();
@@ -178,7 +178,7 @@ class ProcessorTest {
     }
 
     @Test
-    void theNextProcessorGoesOnAtTheCheckpoints() {
+    void theNextProcessorContinuesAtTheCheckpoints() {
         List<String> first = new CopyOnWriteArrayList<>();
         EventProcessorClient one = ProcessorWorker.start(first::add, places);
         publish(BEFORE);
@@ -199,7 +199,7 @@ class ProcessorTest {
     }
 
     @Test
-    void whoLosesAPartitionIsTold() {
+    void aProcessorThatLosesAPartitionGetsAnEvent() {
         List<String> losses = new CopyOnWriteArrayList<>();
         List<Throwable> errors = new CopyOnWriteArrayList<>();
         List<String> news = new CopyOnWriteArrayList<>();
@@ -226,7 +226,7 @@ class ProcessorTest {
     }
 
     @Test
-    void theErrorHandlerHearsOfAnUnknownHub() {
+    void theErrorHandlerGetsTheErrorOfAnUnknownHub() {
         List<Throwable> errors = new CopyOnWriteArrayList<>();
         String[] elsewhere = places.clone();
         elsewhere[2] = Broker.name("nothing");

@@ -12,14 +12,16 @@ import java.time.Duration;
 import java.util.function.Consumer;
 
 /**
- * One of several processors that share a hub through a blob checkpoint store. It can run in a process of its own, so that it can be killed.
+ * One of several processors that share a hub through a blob checkpoint store. It can run in its own process, so that it
+ * can be killed.
  *
- * <p>Arguments: connection string, connection string of the store, hub, container. Every line of its output is one piece of news:
- * {@code claim PARTITION NUMBER}, {@code event PARTITION NUMBER}, {@code checkpoint PARTITION NUMBER}, {@code error PARTITION TEXT}.
+ * <p>Arguments: connection string, connection string of the store, hub, container. Every line of its output is one
+ * report: {@code claim PARTITION NUMBER}, {@code event PARTITION NUMBER}, {@code checkpoint PARTITION NUMBER}, {@code
+ * error PARTITION TEXT}.
  */
 final class ProcessorWorker {
     static final int CHECKPOINT_EVERY = 10;
-    // Long enough for a busy machine: who does not renew in time loses partitions without being dead.
+    // Long enough for a busy machine: an instance that renews late loses partitions.
     private static final Duration EXPIRY = Duration.ofSeconds(10);
     private static final Duration INTERVAL = Duration.ofMillis(500);
 

@@ -32,7 +32,7 @@ import peeklock.Broker;
 
 class ProducerTest {
     @Test
-    void aBatchKeepsItsOrderAndEverythingThatTheEventsCarry() {
+    void aBatchKeepsItsOrderAndAllPropertiesOfItsEvents() {
         String hub = Hubs.create(1);
         Instant begin = Instant.now().minusSeconds(1);
         EventData event = new EventData("first").setContentType("text/plain").setMessageId("m-1").setCorrelationId("c-1");
@@ -118,7 +118,7 @@ class ProducerTest {
     }
 
     @Test
-    void aFullBatchSaysSoAndIsSent() {
+    void aFullBatchRejectsMoreAndIsSent() {
         String hub = Hubs.create(1);
         try (EventHubProducerClient producer = Hubs.client(hub).buildProducerClient()) {
             EventDataBatch batch = producer.createBatch();
@@ -152,7 +152,7 @@ class ProducerTest {
     }
 
     @Test
-    void aBufferedProducerSendsWhatWasEnqueued() {
+    void aBufferedProducerSendsItsQueue() {
         String hub = Hubs.create(2);
         Set<String> sent = Collections.synchronizedSet(new TreeSet<>());
         List<Throwable> failures = Collections.synchronizedList(new ArrayList<>());

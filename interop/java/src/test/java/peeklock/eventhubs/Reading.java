@@ -27,7 +27,10 @@ final class Reading implements AutoCloseable {
         subscription = consumer.receiveFromPartition("0", position, options).subscribe(this::take, failure::set);
     }
 
-    /** Goes on by itself after the end of a connection, as the SDK wants it from its users: its own stream then completes or fails. */
+    /**
+     * Resumes by itself after the end of a connection, as the SDK requires of its users: its own stream then completes
+     * or fails.
+     */
     private Reading(EventHubClientBuilder client) {
         consumer = client.buildAsyncConsumerClient();
         subscription = Flux.defer(() -> consumer.receiveFromPartition("0", next.get()))
@@ -41,7 +44,7 @@ final class Reading implements AutoCloseable {
         next.set(EventPosition.fromSequenceNumber(event.getData().getSequenceNumber()));
     }
 
-    /** Without an owner level where it is null. */
+    /** A null level means a reader without an owner level. */
     static Reading start(String hub, EventPosition position, Long ownerLevel) {
         return new Reading(Hubs.client(hub), position, ownerLevel);
     }

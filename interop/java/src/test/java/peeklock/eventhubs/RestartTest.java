@@ -17,17 +17,17 @@ import peeklock.Broker;
 
 class RestartTest {
     @Test
-    void clientsGoOnWhenTheBrokerIsKilledAndStartedAgain() {
+    void clientsContinueWhenTheBrokerIsKilledAndRestarted() {
         goOnAfter(Broker::kill);
     }
 
     @Test
-    void clientsGoOnWhenTheBrokerStopsAndStartsAgain() {
+    void clientsContinueWhenTheBrokerIsStoppedAndRestarted() {
         goOnAfter(Broker::stop);
     }
 
     @Test
-    void aProcessorGoesOnWhenTheBrokerIsKilledAndStartedAgain() {
+    void aProcessorContinuesWhenTheBrokerIsKilledAndRestarted() {
         try (Broker broker = Broker.atFixedPort().start()) {
             String hub = Hubs.create(broker, 2);
             String container = Broker.name("restart");

@@ -63,7 +63,7 @@ class StorageTest {
     }
 
     @Test
-    void aLeaseKeepsOthersAway() {
+    void aLeaseRejectsOtherWriters() {
         BlobClient blob = container().getBlobClient("leased");
         blob.upload(BinaryData.fromString("text"));
         BlobLeaseClient mine = lease(blob);

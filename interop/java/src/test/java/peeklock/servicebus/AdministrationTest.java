@@ -81,7 +81,7 @@ class AdministrationTest {
     }
 
     @Test
-    void runtimeCountsTellWhatIsThere() {
+    void runtimeCountsMatchTheContents() {
         var queue = Entities.queue();
         Steps.send(queue, "a", "b", "dead");
         try (var sender = Entities.client().sender().queueName(queue).buildClient();
@@ -138,7 +138,7 @@ class AdministrationTest {
     }
 
     @Test
-    void aWrongKeyIsRefused() {
+    void aWrongKeyIsRejected() {
         var broker = Broker.shared();
         var administration = Entities.administrationBuilder(broker)
                 .connectionString(broker.tlsConnectionString(broker.https()).replace(Broker.KEY, "wrong")).buildClient();
@@ -148,7 +148,7 @@ class AdministrationTest {
     }
 
     @Test
-    void theNamespaceTellsItsName() {
+    void theNamespaceReportsItsName() {
         assertFalse(Entities.administration().getNamespaceProperties().getName().isEmpty());
     }
 }

@@ -15,9 +15,9 @@ import java.util.function.Consumer;
 import peeklock.Broker;
 import reactor.core.publisher.Mono;
 
-/** Makes entities that belong to one test, and the clients for them. */
+/** Creates entities that belong to one test, and the clients for them. */
 final class Entities {
-    /** The administration client always goes to port 443 of the host, so a policy names the port. */
+    /** The administration client always uses port 443 of the host, so a policy sets the port. */
     private record Port(int port) implements HttpPipelinePolicy {
         @Override
         public Mono<HttpResponse> process(HttpPipelineCallContext context, HttpPipelineNextPolicy next) {

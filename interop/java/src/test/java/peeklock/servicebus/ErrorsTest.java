@@ -49,7 +49,7 @@ class ErrorsTest {
     }
 
     @Test
-    void aFullQueueTakesMessagesAgainWhenThereIsRoom() {
+    void aFullQueueAcceptsMessagesAgainWhenThereIsRoom() {
         var queue = Entities.queue(options -> options.setMaxSizeInMegabytes(1024).setMaxMessageSizeInKilobytes(102400));
         var bytes = new byte[90 << 20];
         try (var sender = Entities.client().sender().queueName(queue).buildClient()) {
@@ -84,8 +84,8 @@ class ErrorsTest {
     }
 
     /**
-     * Asserts what the synchronous receiver does with an error of its link: it throws a plain RuntimeException, says
-     * that it is terminated, and has the error with our sentence as its cause.
+     * Asserts the behaviour of the synchronous receiver after an error of its link: it throws a plain RuntimeException
+     * with the text that it is terminated, and with our error as its cause.
      */
     private static void terminated(AmqpErrorCondition condition, String words, ServiceBusReceiverClient receiver) {
         var error = assertThrows(RuntimeException.class, () -> receiver.receiveMessages(1, Steps.LONG).stream().toList());

@@ -23,10 +23,10 @@ import peeklock.Broker;
 
 class ProcessorTest {
     @Test
-    void asManyCallsRunAtOnceAsAllowedAndAllMessagesAreCompleted() {
+    void theAllowedNumberOfCallsRunsAtOnceAndAllMessagesAreCompleted() {
         var queue = Entities.queue();
         Steps.send(queue, IntStream.range(0, 8).mapToObj(Integer::toString).toArray(String[]::new));
-        // Nobody passes before four are inside.
+        // No call passes before four have arrived.
         var four = new CyclicBarrier(4);
         var done = new LinkedBlockingQueue<String>();
         var errors = new LinkedBlockingQueue<Throwable>();
@@ -48,7 +48,7 @@ class ProcessorTest {
     }
 
     @Test
-    void whatTheHandlerDoesIsWhatHappensWhenAutoCompleteIsOff() {
+    void theHandlerSettlesWhenAutoCompleteIsOff() {
         var queue = Entities.queue();
         Steps.send(queue, "complete", "abandon", "dead-letter", "defer");
         var done = new LinkedBlockingQueue<String>();
@@ -88,7 +88,7 @@ class ProcessorTest {
     }
 
     @Test
-    void aHandlerThatThrowsAbandonsAndTheErrorHandlerIsTold() {
+    void aHandlerThatThrowsAbandonsAndTheErrorHandlerGetsTheError() {
         var queue = Entities.queue(options -> options.setMaxDeliveryCount(2));
         Steps.send(queue, "poison");
         var errors = new LinkedBlockingQueue<ServiceBusErrorContext>();
@@ -129,7 +129,7 @@ class ProcessorTest {
     }
 
     @Test
-    void sessionsRunBesideEachOtherAndEachInOrder() {
+    void sessionsRunConcurrentlyAndEachInOrder() {
         var queue = Entities.queue(options -> options.setSessionRequired(true));
         for (var session : new String[] {"a", "b", "c"}) {
             Steps.send(queue, IntStream.range(0, 5)
@@ -158,7 +158,7 @@ class ProcessorTest {
     }
 
     @Test
-    void theErrorHandlerIsToldThatTheQueueIsNotThere() {
+    void theErrorHandlerGetsTheErrorOfAMissingQueue() {
         var name = Broker.name("missing");
         var errors = new LinkedBlockingQueue<ServiceBusErrorContext>();
         var processor = Entities.client().processor().queueName(name).processMessage(context -> {})

@@ -12,7 +12,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import peeklock.Broker;
 
-/** The broker goes away and comes back, and the clients that were there before go on. */
+/** The broker stops and returns, and its earlier clients continue. */
 class RestartTest {
     @ParameterizedTest
     @ValueSource(booleans = {true, false})
@@ -39,7 +39,7 @@ class RestartTest {
     }
 
     @Test
-    void aProcessorGoesOnAfterAKill() {
+    void aProcessorContinuesAfterAKill() {
         try (var broker = Broker.atFixedPort("--queue", "work").start()) {
             var client = new ServiceBusClientBuilder().connectionString(broker.connectionString());
             var done = new LinkedBlockingQueue<String>();
@@ -54,7 +54,8 @@ class RestartTest {
                 broker.kill();
                 broker.start();
                 sender.sendMessage(new ServiceBusMessage("after"));
-                // The first message may come again, as its completion may not have arrived before the kill.
+                // The first message may be delivered again, because its completion may not have arrived before the
+                // kill.
                 while (!Steps.next(done).equals("after")) {}
             }
             processor.close();

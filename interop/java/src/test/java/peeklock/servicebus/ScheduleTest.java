@@ -12,7 +12,7 @@ import org.junit.jupiter.api.Test;
 
 class ScheduleTest {
     @Test
-    void aScheduledMessageComesWhenItIsTime() {
+    void aScheduledMessageArrivesWhenDue() {
         var queue = Entities.queue();
         var due = OffsetDateTime.now().plusSeconds(3);
         try (var sender = Entities.client().sender().queueName(queue).buildClient();
@@ -37,14 +37,14 @@ class ScheduleTest {
             assertEquals(3, Entities.administration().getQueueRuntimeProperties(queue).getScheduledMessageCount());
             sender.cancelScheduledMessage(numbers.get(0));
             sender.cancelScheduledMessages(numbers.subList(1, 3));
-            // The broker answers that there is no such message; the SDK takes that for success.
+            // The broker answers that there is no such message; the SDK treats that as success.
             sender.cancelScheduledMessage(numbers.get(0));
         }
         Steps.assertEmpty(queue);
     }
 
     @Test
-    void aMessageSentWithATimeIsScheduledToo() {
+    void aMessageWithAScheduledTimeIsScheduledToo() {
         var queue = Entities.queue();
         Steps.send(queue, new ServiceBusMessage("later").setScheduledEnqueueTime(OffsetDateTime.now().plusDays(1)));
         assertEquals(1, Entities.administration().getQueueRuntimeProperties(queue).getScheduledMessageCount());

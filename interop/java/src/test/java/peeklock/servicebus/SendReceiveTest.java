@@ -70,7 +70,7 @@ class SendReceiveTest {
     }
 
     @Test
-    void aBatchTakesAsMuchAsFitsAndArrivesInOrder() {
+    void aBatchHoldsAsMuchAsFitsAndArrivesInOrder() {
         var queue = Entities.queue();
         try (var sender = Entities.client().sender().queueName(queue).buildClient()) {
             var small = sender.createMessageBatch(new CreateMessageBatchOptions().setMaximumSizeInBytes(1000));

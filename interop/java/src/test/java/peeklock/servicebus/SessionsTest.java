@@ -31,7 +31,8 @@ class SessionsTest {
             assertTrue(session.renewSessionLock().toInstant().toEpochMilli() > 0);
             session.close();
         }
-        // Another client, as the first one may take its link of before for a new one when it accepts a session again.
+        // Another client, because the first one may confuse its former link with a new one when it accepts the session
+        // again.
         try (var client = Entities.client().sessionReceiver().queueName(queue).disableAutoComplete().buildClient();
                 var session = client.acceptSession("a")) {
             assertArrayEquals("half".getBytes(), session.getSessionState());
@@ -55,7 +56,7 @@ class SessionsTest {
     }
 
     @Test
-    void aSessionThatAnotherHoldsIsRefused() {
+    void aSessionThatAnotherReceiverHoldsIsRejected() {
         var queue = sessions();
         var once = new AmqpRetryOptions().setMaxRetries(0);
         try (var client = Entities.client().sessionReceiver().queueName(queue).buildClient();
@@ -69,7 +70,7 @@ class SessionsTest {
     }
 
     @Test
-    void whereNoSessionWaitsTheSdkTellsATimeout() {
+    void withoutAFreeSessionTheSdkReportsATimeout() {
         var queue = sessions();
         var soon = new AmqpRetryOptions().setMaxRetries(0).setTryTimeout(Duration.ofSeconds(3));
         try (var client = Entities.client().retryOptions(soon).sessionReceiver().queueName(queue).buildClient()) {
@@ -93,14 +94,14 @@ class SessionsTest {
     }
 
     @Test
-    void aMessageWithoutASessionIsRefused() {
+    void aMessageWithoutASessionIsRejected() {
         var queue = sessions();
         var error = assertThrows(RuntimeException.class, () -> Steps.send(queue, "homeless"));
         assertTrue(Steps.story(error).contains("session"), () -> Steps.story(error));
     }
 
     @Test
-    void aReceiverWithoutSessionsIsRefusedWhereTheQueueHasThem() {
+    void aReceiverWithoutSessionsIsRejectedByAQueueWithSessions() {
         var queue = sessions();
         try (var receiver = Entities.client().receiver().queueName(queue).buildClient()) {
             var error = assertThrows(RuntimeException.class,

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Test;
 
 class SettleTest {
     @Test
-    void anAbandonedMessageComesBackWithAHigherCountAndChangedProperties() {
+    void anAbandonedMessageReturnsWithAHigherCountAndChangedProperties() {
         var queue = Entities.queue();
         Steps.send(queue, "again");
         try (var receiver = Entities.client().receiver().queueName(queue).disableAutoComplete().buildClient()) {
@@ -65,7 +65,7 @@ class SettleTest {
     }
 
     @Test
-    void aDeadLetteredMessageTellsWhyAndIsSettledInItsQueue() {
+    void aDeadLetteredMessageHasItsReasonAndIsSettledInItsQueue() {
         var queue = Entities.queue();
         Steps.send(queue, "bad");
         try (var receiver = Entities.client().receiver().queueName(queue).disableAutoComplete().buildClient()) {
@@ -84,7 +84,7 @@ class SettleTest {
     }
 
     @Test
-    void tooManyDeliveriesSetAMessageAside() {
+    void tooManyDeliveriesDeadLetterAMessage() {
         var queue = Entities.queue(options -> options.setMaxDeliveryCount(2));
         Steps.send(queue, "poison");
         try (var receiver = Entities.client().receiver().queueName(queue).disableAutoComplete().buildClient()) {
@@ -109,7 +109,7 @@ class SettleTest {
     }
 
     @Test
-    void aLockIsRenewedByTheSdkForAsLongAsItIsAsked() {
+    void aLockIsRenewedByTheSdkForTheRequestedTime() {
         var queue = Entities.queue(options -> options.setLockDuration(Duration.ofSeconds(5)));
         Steps.send(queue, "slow", "forgotten");
         var errors = new LinkedBlockingQueue<Throwable>();
@@ -117,7 +117,7 @@ class SettleTest {
                 .maxAutoLockRenewDuration(Duration.ZERO).buildClient()) {
             var both = Steps.some(receiver, 2);
             receiver.renewMessageLock(both.get(0), Duration.ofMinutes(5), errors::add);
-            // The lock that nobody renews tells when the other one would have been over, too.
+            // The lock without renewal shows when the other one would have expired.
             var again = Steps.one(receiver);
             assertEquals("forgotten", again.getBody().toString());
             receiver.complete(again);
@@ -128,7 +128,7 @@ class SettleTest {
     }
 
     @Test
-    void aMessageWhoseLockIsLostIsNotSettled() {
+    void aMessageWithALostLockIsNotSettled() {
         var queue = Entities.queue(options -> options.setLockDuration(Duration.ofSeconds(5)));
         Steps.send(queue, "lost");
         try (var receiver = Entities.client().receiver().queueName(queue).disableAutoComplete()

@@ -17,9 +17,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import java.util.stream.Stream;
 
-/** Steps that many tests take. */
+/** Steps that several tests share. */
 final class Steps {
-    /** Longer than any machine needs; a test that succeeds never waits for its end. */
+    /** Longer than any machine needs; only a failing test reaches it. */
     static final Duration LONG = Duration.ofMinutes(2);
 
     private Steps() {}
@@ -42,7 +42,7 @@ final class Steps {
         return receiver.receiveMessages(1, LONG).stream().findFirst().orElseThrow();
     }
 
-    /** Receives as often as it takes: the SDK returns soon after the first message. */
+    /** Receives repeatedly: the SDK returns soon after the first message. */
     static List<ServiceBusReceivedMessage> some(ServiceBusReceiverClient receiver, int count) {
         var got = new ArrayList<ServiceBusReceivedMessage>();
         while (got.size() < count) {
@@ -59,7 +59,7 @@ final class Steps {
         return texts;
     }
 
-    /** Takes all messages out of the queue, and returns their texts. */
+    /** Receives all messages of the queue, and returns their texts. */
     static List<String> taken(String queue, int count) {
         try (var receiver = Entities.client().receiver().queueName(queue)
                 .receiveMode(ServiceBusReceiveMode.RECEIVE_AND_DELETE).buildClient()) {
@@ -74,7 +74,7 @@ final class Steps {
         }
     }
 
-    /** Asserts that the queue holds nothing, locked messages included: a peek sees those, too. */
+    /** Asserts that the queue holds nothing, including locked messages, which a peek shows too. */
     static void assertEmpty(String queue) {
         try (var receiver = Entities.client().receiver().queueName(queue).buildClient()) {
             assertNull(receiver.peekMessage());
@@ -99,7 +99,7 @@ final class Steps {
         }
     }
 
-    /** Lists a throwable with its causes and what was suppressed, for a search in their texts. */
+    /** Lists a throwable with its causes and suppressed exceptions, for a search in their texts. */
     static String story(Throwable error) {
         return Stream.iterate(error, one -> one != null, Throwable::getCause).limit(10)
                 .map(Throwable::toString).reduce("", (all, next) -> all + "\n" + next);

@@ -29,7 +29,7 @@ class TransactionsTest {
     }
 
     @Test
-    void nothingIsLeftOfATransactionThatIsRolledBack() {
+    void aRolledBackTransactionLeavesNothing() {
         var queue = Entities.queue();
         try (var sender = Entities.client().sender().queueName(queue).buildClient()) {
             var transaction = sender.createTransaction();
@@ -64,7 +64,7 @@ class TransactionsTest {
     }
 
     @Test
-    void aSettlementThatIsRolledBackLeavesTheMessageLocked() {
+    void aRolledBackSettlementLeavesTheMessageLocked() {
         var queue = Entities.queue();
         Steps.send(queue, "kept");
         try (var receiver = Entities.client().receiver().queueName(queue).disableAutoComplete().buildClient()) {
@@ -77,7 +77,7 @@ class TransactionsTest {
     }
 
     @Test
-    void aTransactionGoesAcrossEntities() {
+    void aTransactionSpansEntities() {
         var from = Entities.queue();
         var to = Entities.queue();
         var topic = Entities.topic("all");
@@ -86,7 +86,7 @@ class TransactionsTest {
         try (var receiver = client.receiver().queueName(from).disableAutoComplete().buildClient();
                 var sender = client.sender().queueName(to).buildClient();
                 var publisher = client.sender().topicName(topic).buildClient()) {
-            // The first entity that the client uses is the one through which the transaction goes.
+            // The first entity that the client uses carries the transaction.
             var message = Steps.one(receiver);
             var transaction = receiver.createTransaction();
             sender.sendMessage(new ServiceBusMessage("invoice"), transaction);
@@ -115,7 +115,7 @@ class TransactionsTest {
             sender.sendMessage(new ServiceBusMessage("invoice"), transaction);
             receiver.complete(message, new CompleteOptions().setTransactionContext(transaction));
             receiver.rollbackTransaction(transaction);
-            // It is locked still, but the SDK does not settle it a second time.
+            // It is still locked, but the SDK does not settle it a second time.
             assertEquals("order", receiver.peekMessage(0).getBody().toString());
         }
         Steps.assertEmpty(to);
@@ -135,9 +135,9 @@ class TransactionsTest {
         Steps.assertEmpty(queue);
     }
 
-    /** The SDK does not look at the answer to a send in a transaction, so the commit has to fail. */
+    /** The SDK ignores the answer to a send in a transaction, so the commit has to fail. */
     @Test
-    void aTransactionWithARefusedSendCannotBeCommitted() {
+    void aTransactionWithARejectedSendCannotBeCommitted() {
         var queue = Entities.queue(options -> options.setSessionRequired(true));
         try (var sender = Entities.client().sender().queueName(queue).buildClient()) {
             var transaction = sender.createTransaction();
@@ -150,7 +150,7 @@ class TransactionsTest {
     }
 
     @Test
-    void aTransactionThatIsOverTakesNothing() {
+    void aFinishedTransactionAcceptsNothing() {
         var queue = Entities.queue();
         try (var sender = Entities.client().sender().queueName(queue).buildClient()) {
             var transaction = sender.createTransaction();
