@@ -169,7 +169,7 @@ class ProcessorTest {
                 List<Integer> numbers = read(first, second).stream().filter(item -> item.startsWith("event " + partition + " "))
                     .map(item -> Integer.valueOf(item.split(" ")[2])).sorted().toList();
                 List<Integer> expected = IntStream.range(LAST_CHECKPOINT + 1, BEFORE + AFTER).boxed().toList();
-                assertEquals(expected, numbers, "partition " + partition + "continues at the checkpoint of the killed one");
+                assertEquals(expected, numbers, "partition " + partition + " continues at the checkpoint of the killed one");
             }
         } finally {
             one.stop();
