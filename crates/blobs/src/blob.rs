@@ -78,25 +78,6 @@ impl BlobHeaders {
         ]
     }
 
-    pub(crate) fn of(all: [Option<String>; 6]) -> Self {
-        let [
-            content_type,
-            content_encoding,
-            content_language,
-            content_disposition,
-            cache_control,
-            content_md5,
-        ] = all;
-        BlobHeaders {
-            content_type,
-            content_encoding,
-            content_language,
-            content_disposition,
-            cache_control,
-            content_md5,
-        }
-    }
-
     pub(crate) fn size_bytes(&self) -> usize {
         self.all().into_iter().flatten().map(str::len).sum()
     }

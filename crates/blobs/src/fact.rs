@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use peeklock_types::Timestamp;
-use peeklock_types::wire::DecodeError;
+use peeklock_types::wire::{DecodeError, Decoder};
 
 use crate::blob::{Etag, NewBlob};
 use crate::block::BlockId;
@@ -77,5 +77,10 @@ impl Fact {
     /// Takes one fact off the front of `input`. After an error `input` is as before.
     pub fn decode(input: &mut &[u8]) -> Result<Fact, DecodeError> {
         record::decode(input)
+    }
+
+    /// The fact of a record of this kind; `None` if facts of blobs have no such kind.
+    pub fn of_record(kind: u64, fields: Decoder<'_>) -> Result<Option<Fact>, DecodeError> {
+        record::of_fields(kind, fields)
     }
 }

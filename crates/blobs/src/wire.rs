@@ -1,168 +1,124 @@
-//! The parts of which records and snapshots of blobs are made. Reading checks everything: the bytes come from a disk.
+//! What is particular to blobs, as bytes. The forms are those of [`peeklock_types::wire`].
 
-use std::time::Duration;
-
-use bytes::Bytes;
-use peeklock_types::Timestamp;
-use peeklock_types::wire::{DecodeError, Decoder, put_bytes, put_number, put_optional};
+use peeklock_types::wire::tags::{blob_headers, block, lease, lease_field, lease_term, new_blob};
+pub(crate) use peeklock_types::wire::{DecodeError, Decoder, Wire};
+use peeklock_types::wire::{put_bytes, put_number, take_record};
+use peeklock_types::{CommitGroupNumber, tagged_fields, texts};
 
 use crate::blob::{BlobHeaders, Etag, NewBlob};
 use crate::block::{Block, BlockId};
 use crate::lease::{Lease, LeaseId, LeaseTerm};
-use crate::limits::{
-    BLOB_NAME_CHARS_MAX, BLOCK_COUNT_MAX, BLOCK_ID_CHARS_MAX, CONTAINER_NAME_CHARS_MAX, CONTENT_BYTES_MAX,
-    HEADER_BYTES_MAX, METADATA_BYTES_MAX, METADATA_COUNT_MAX,
-};
 use crate::metadata::Metadata;
 use crate::name::{BlobName, ContainerName};
 
-pub(crate) fn put_container(name: &ContainerName, out: &mut Vec<u8>) {
-    put_bytes(name.as_str().as_bytes(), out);
+texts! {
+    ContainerName: ContainerName::parse;
+    BlobName: BlobName::parse;
+    BlockId: BlockId::parse;
 }
 
-pub(crate) fn container(decoder: &mut Decoder<'_>) -> Result<ContainerName, DecodeError> {
-    const WHAT: &str = "the name of a container";
-    ContainerName::parse(decoder.text(CONTAINER_NAME_CHARS_MAX, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
-}
+// The content is last: it may be large.
+tagged_fields! { NewBlob in new_blob {
+    METADATA: metadata,
+    HEADERS: headers,
+    BLOCKS: blocks,
+    CONTENT: content,
+}}
 
-pub(crate) fn put_blob_name(name: &BlobName, out: &mut Vec<u8>) {
-    put_bytes(name.as_str().as_bytes(), out);
-}
+tagged_fields! { BlobHeaders in blob_headers {
+    CONTENT_TYPE: content_type,
+    CONTENT_ENCODING: content_encoding,
+    CONTENT_LANGUAGE: content_language,
+    CONTENT_DISPOSITION: content_disposition,
+    CACHE_CONTROL: cache_control,
+    CONTENT_MD5: content_md5,
+}}
 
-pub(crate) fn blob_name(decoder: &mut Decoder<'_>) -> Result<BlobName, DecodeError> {
-    const WHAT: &str = "the name of a blob";
-    BlobName::parse(decoder.text(BLOB_NAME_CHARS_MAX * 4, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
-}
+tagged_fields! { Block in block {
+    ID: id,
+    SIZE_BYTES: size_bytes,
+}}
 
-pub(crate) fn put_metadata(metadata: &Metadata, out: &mut Vec<u8>) {
-    put_number(metadata.iter().len() as u64, out);
-    for (name, value) in metadata.iter() {
-        put_bytes(name.as_bytes(), out);
-        put_bytes(value.as_bytes(), out);
+tagged_fields! { Lease in lease {
+    ID: id,
+    TERM: term,
+}}
+
+impl Wire for Etag {
+    const IS_OPEN: bool = false;
+
+    fn put_value(&self, out: &mut Vec<u8>) {
+        put_number(self.0, out);
+    }
+
+    fn take_value(input: &mut Decoder<'_>, what: &'static str) -> Result<Self, DecodeError> {
+        input.number(what).map(Etag)
     }
 }
 
-pub(crate) fn metadata(decoder: &mut Decoder<'_>) -> Result<Metadata, DecodeError> {
-    const WHAT: &str = "metadata";
-    let count = decoder.number(WHAT)?;
-    if count > METADATA_COUNT_MAX as u64 {
-        return Err(DecodeError::Value(WHAT));
-    }
-    let mut metadata = Metadata::default();
-    for _ in 0..count {
-        let name = decoder.text(METADATA_BYTES_MAX, WHAT)?;
-        let value = decoder.text(METADATA_BYTES_MAX, WHAT)?;
-        let is_new = metadata.get(name).is_none();
-        metadata.add(name, value).ok().filter(|()| is_new).ok_or(DecodeError::Value(WHAT))?;
-    }
-    Ok(metadata)
-}
+impl Wire for Metadata {
+    const IS_OPEN: bool = true;
 
-pub(crate) fn put_etag(etag: Etag, out: &mut Vec<u8>) {
-    put_number(etag.0, out);
-}
-
-pub(crate) fn etag(decoder: &mut Decoder<'_>) -> Result<Etag, DecodeError> {
-    decoder.number("an etag").map(Etag)
-}
-
-pub(crate) fn put_time(at: Timestamp, out: &mut Vec<u8>) {
-    put_number(at.as_millis(), out);
-}
-
-/// Puts what was said of a content. The content follows, and then its blocks.
-pub(crate) fn put_said(metadata: &Metadata, headers: &BlobHeaders, out: &mut Vec<u8>) {
-    put_metadata(metadata, out);
-    headers.all().into_iter().for_each(|header| put_optional(header.map(str::as_bytes), out));
-}
-
-pub(crate) fn put_blocks(blocks: &[Block], out: &mut Vec<u8>) {
-    put_number(blocks.len() as u64, out);
-    for block in blocks {
-        put_block_id(&block.id, out);
-        put_number(block.size_bytes.into(), out);
-    }
-}
-
-pub(crate) fn put_block_id(id: &BlockId, out: &mut Vec<u8>) {
-    put_bytes(id.as_str().as_bytes(), out);
-}
-
-pub(crate) fn content(decoder: &mut Decoder<'_>) -> Result<NewBlob, DecodeError> {
-    let metadata = metadata(decoder)?;
-    let mut all = [const { None }; 6];
-    for header in &mut all {
-        *header = self::header(decoder)?;
-    }
-    let content = Bytes::copy_from_slice(decoder.bytes(CONTENT_BYTES_MAX, "a blob's content")?);
-    let blocks = blocks(decoder)?;
-    Ok(NewBlob { metadata, headers: BlobHeaders::of(all), content, blocks })
-}
-
-fn blocks(decoder: &mut Decoder<'_>) -> Result<Vec<Block>, DecodeError> {
-    const WHAT: &str = "the blocks of a blob";
-    let count = decoder.number(WHAT)?;
-    if count > BLOCK_COUNT_MAX as u64 {
-        return Err(DecodeError::Value(WHAT));
-    }
-    (0..count).map(|_| Ok(Block { id: block_id(decoder)?, size_bytes: decoder.number32(WHAT)? })).collect()
-}
-
-fn block_id(decoder: &mut Decoder<'_>) -> Result<BlockId, DecodeError> {
-    const WHAT: &str = "the id of a block";
-    BlockId::parse(decoder.text(BLOCK_ID_CHARS_MAX, WHAT)?).map_err(|_| DecodeError::Value(WHAT))
-}
-
-pub(crate) fn block(decoder: &mut Decoder<'_>) -> Result<(BlockId, Bytes), DecodeError> {
-    let id = block_id(decoder)?;
-    Ok((id, Bytes::copy_from_slice(decoder.bytes(CONTENT_BYTES_MAX, "a block's content")?)))
-}
-
-const NO_LEASE: u8 = 0;
-const INFINITE: u8 = 1;
-const FIXED: u8 = 2;
-const BREAKING: u8 = 3;
-
-pub(crate) fn put_lease(lease: Option<&Lease>, out: &mut Vec<u8>) {
-    let Some(lease) = lease else { return out.push(NO_LEASE) };
-    out.push(match lease.term {
-        LeaseTerm::Infinite => INFINITE,
-        LeaseTerm::Fixed { .. } => FIXED,
-        LeaseTerm::Breaking { .. } => BREAKING,
-    });
-    out.extend_from_slice(&lease.id.0.to_le_bytes());
-    match lease.term {
-        LeaseTerm::Infinite => {}
-        LeaseTerm::Fixed { span, until } => {
-            put_number(span.as_secs(), out);
-            put_time(until, out);
+    fn put_value(&self, out: &mut Vec<u8>) {
+        for (name, value) in self.iter() {
+            put_bytes(name.as_bytes(), out);
+            put_bytes(value.as_bytes(), out);
         }
-        LeaseTerm::Breaking { until } => put_time(until, out),
+    }
+
+    fn take_value(input: &mut Decoder<'_>, what: &'static str) -> Result<Self, DecodeError> {
+        let mut metadata = Metadata::default();
+        while !input.is_empty() {
+            let (name, value) = (input.text(what)?, input.text(what)?);
+            let is_new = metadata.get(name).is_none();
+            metadata.add(name, value).ok().filter(|()| is_new).ok_or(DecodeError::Value(what))?;
+        }
+        Ok(metadata)
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Metadata::default())
+    }
+
+    fn is_absent(&self) -> bool {
+        *self == Metadata::default()
     }
 }
 
-pub(crate) fn lease(decoder: &mut Decoder<'_>) -> Result<Option<Lease>, DecodeError> {
-    const WHAT: &str = "a lease";
-    let kind = decoder.byte(WHAT)?;
-    if kind == NO_LEASE {
-        return Ok(None);
+impl Wire for LeaseId {
+    const IS_OPEN: bool = false;
+
+    fn put_value(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0.to_le_bytes());
     }
-    let (low, high) = (decoder.fixed(WHAT)?, decoder.fixed(WHAT)?);
-    let id = LeaseId((u128::from(high) << 64) | u128::from(low));
-    let term = match kind {
-        INFINITE => LeaseTerm::Infinite,
-        FIXED => LeaseTerm::Fixed {
-            span: Duration::from_secs(decoder.number32(WHAT)?.into()),
-            until: decoder.timestamp()?,
-        },
-        BREAKING => LeaseTerm::Breaking { until: decoder.timestamp()? },
-        _ => return Err(DecodeError::Value(WHAT)),
-    };
-    Ok(Some(Lease { id, term }))
+
+    fn take_value(input: &mut Decoder<'_>, what: &'static str) -> Result<Self, DecodeError> {
+        input.array(what).map(|bytes| LeaseId(u128::from_le_bytes(bytes)))
+    }
 }
 
-fn header(decoder: &mut Decoder<'_>) -> Result<Option<String>, DecodeError> {
-    const WHAT: &str = "a blob's header";
-    let text = |decoder: &mut Decoder<'_>| decoder.text(HEADER_BYTES_MAX, WHAT).map(str::to_owned);
-    decoder.flag(WHAT)?.then(|| text(decoder)).transpose()
+mod term {
+    use peeklock_types::records;
+
+    use super::{LeaseTerm, lease_field, lease_term};
+
+    records! { LeaseTerm, kinds lease_term, fields lease_field, room 1 {
+        INFINITE: Infinite {} {},
+        FIXED: Fixed { span, until } {},
+        BREAKING: Breaking { until } {},
+    }}
+}
+
+impl Wire for LeaseTerm {
+    const IS_OPEN: bool = false;
+
+    fn put_value(&self, out: &mut Vec<u8>) {
+        term::put_record(self, CommitGroupNumber::NONE, out);
+    }
+
+    fn take_value(input: &mut Decoder<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        let (kind, fields) = take_record(input)?;
+        let term = term::take_fields(kind, fields, CommitGroupNumber::NONE)?;
+        term.ok_or(DecodeError::Unknown { of: lease_term::LIST, tag: kind })
+    }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use peeklock_engine::Patch;
 use peeklock_filter::Cost;
 use peeklock_journal::{Journal, Log, Recovery};
-use peeklock_types::{CommitGroupNumber, EntityName, QueueGroups, ShardId, Tier};
+use peeklock_types::{CommitGroupNumber, EntityName, Placement, QueueGroups, ShardId, Tier};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -28,6 +28,7 @@ const CROWDED_BATCHES_MAX: usize = 4;
 #[derive(Clone)]
 pub struct Broker {
     shards: Arc<[ShardHandle]>,
+    placement: Placement,
     clock: Clock,
     /// Of this broker and not of the process: a run then gives the same numbers whatever ran before it.
     next_peer: Arc<AtomicU64>,
@@ -125,7 +126,8 @@ impl Broker {
         let mut recovered = Recovered::default();
         let damage = Arc::<DamageCounts>::default();
         let blob_budget = BlobBudget::default();
-        for id in (0..ShardId::COUNT).map(ShardId) {
+        let placement = journal.placement();
+        for id in placement.shards() {
             let (mut state, log, snapshot_upto) = recover(journal, id).await?;
             state.engine.set_filter_cost(filter_cost);
             recovered.hub_count += state.hubs.hubs_after(None).count() as u64;
@@ -152,6 +154,7 @@ impl Broker {
         let shards = shards.into();
         let broker = Broker {
             shards,
+            placement,
             clock,
             next_peer,
             queue_groups,
@@ -201,12 +204,17 @@ impl Broker {
 
     /// Number of the shard that owns `name`, for [`Broker::shard`].
     pub fn place(&self, name: &EntityName) -> usize {
-        ShardId::of(name).0.into()
+        self.placement.of(name).0.into()
     }
 
     /// The same for a partition of the hub `name`.
     pub fn place_partition(&self, name: &EntityName, partition: u32) -> usize {
-        ShardId::of_partition(name, partition).0.into()
+        self.placement.of_partition(name, partition).0.into()
+    }
+
+    /// The same for the container of this name.
+    pub(crate) fn place_container(&self, name: &str) -> usize {
+        self.placement.of_container(name).0.into()
     }
 
     pub fn shard(&self, number: usize) -> Option<&ShardHandle> {
@@ -236,10 +244,11 @@ async fn recover<J: Journal>(
     shard: ShardId,
 ) -> Result<(State, J::Log, CommitGroupNumber), OpenError> {
     let (mut log, Recovery { snapshot, groups }) = journal.open(shard).await?;
+    let placement = journal.placement();
     let damaged = |group, what: String| OpenError::Replay { shard, group, what };
     let (mut state, upto) = match snapshot {
-        Some(s) => (State::restore(&s.payload).map_err(|what| damaged(s.upto, what))?, s.upto),
-        None => (State::default(), CommitGroupNumber::NONE),
+        Some(s) => (State::restore(&s.payload, placement).map_err(|what| damaged(s.upto, what))?, s.upto),
+        None => (State::new(placement), CommitGroupNumber::NONE),
     };
     for stored in groups {
         let stored = stored?;

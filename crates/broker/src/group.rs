@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! u32  where the facts start
-//! u32  zero
+//! u32  version of the program that wrote the group
 //! …    bodies, each on a multiple of eight bytes
 //! …    facts, one record behind the other
 //! ```
@@ -10,9 +10,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_engine::{Fact, record};
 use peeklock_journal::Payload;
-use peeklock_types::{BodyRef, CommitGroupNumber};
-
-use crate::state::{BLOB_RECORD, HUB_RECORD};
+use peeklock_types::{BodyRef, CommitGroupNumber, ProgramVersion};
 
 const HEADER_BYTES: usize = 8;
 
@@ -111,13 +109,11 @@ impl GroupBuilder {
     }
 
     pub(crate) fn put_hub_fact(&mut self, fact: &peeklock_hubs::Fact) {
-        self.facts.push(HUB_RECORD);
         fact.encode(self.number, &mut self.facts);
         self.fact_count += 1;
     }
 
     pub(crate) fn put_blob_fact(&mut self, fact: &peeklock_blobs::Fact) {
-        self.facts.push(BLOB_RECORD);
         fact.encode(&mut self.facts);
         self.fact_count += 1;
     }
@@ -137,8 +133,11 @@ impl GroupBuilder {
         let facts_start = u32::try_from(self.mark()).unwrap_or(u32::MAX);
         self.bodies.put_slice(&self.facts);
         self.parts.push(self.bodies.split());
-        if let Some(header) = self.parts.first_mut().and_then(|first| first.first_chunk_mut::<4>()) {
-            *header = facts_start.to_le_bytes();
+        if let Some(header) = self.parts.first_mut().and_then(|first| first.first_chunk_mut::<HEADER_BYTES>())
+        {
+            let (start, version) = header.split_at_mut(4);
+            start.copy_from_slice(&facts_start.to_le_bytes());
+            version.copy_from_slice(&ProgramVersion::THIS.to_bits().to_le_bytes());
         }
         self.parts_bytes = 0;
         let group = self.parts.drain(..).map(BytesMut::freeze).collect();
@@ -147,9 +146,11 @@ impl GroupBuilder {
     }
 }
 
-/// The part of a group's payload that holds its facts; `None` if the payload is not a group.
-pub(crate) fn facts_of(payload: &Bytes) -> Option<Bytes> {
-    let start = u32::from_le_bytes(*payload.first_chunk::<4>()?);
-    let start = usize::try_from(start).ok()?;
-    (start >= HEADER_BYTES && start <= payload.len()).then(|| payload.slice(start..))
+/// Who wrote a group, and the part of its payload that holds its facts; `None` if the payload is not a group.
+pub(crate) fn facts_of(payload: &Bytes) -> Option<(ProgramVersion, Bytes)> {
+    let (start, rest) = payload.split_first_chunk::<4>()?;
+    let version = ProgramVersion::from_bits(u32::from_le_bytes(*rest.first_chunk::<4>()?));
+    let start = usize::try_from(u32::from_le_bytes(*start)).ok()?;
+    let is_inside = start >= HEADER_BYTES && start <= payload.len();
+    is_inside.then(|| (version, payload.slice(start..)))
 }

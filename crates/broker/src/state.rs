@@ -1,29 +1,19 @@
 //! What a shard knows: its machines side by side. Their facts share the groups of one log, and their states one snapshot.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use peeklock_blobs::Blobs;
 use peeklock_engine::{Engine, record};
 use peeklock_hubs::Hubs;
 use peeklock_journal::{Payload, StoredBody};
-use peeklock_types::CommitGroupNumber;
+use peeklock_types::wire::tags::{record as kinds, shard_part};
+use peeklock_types::wire::{DecodeError, Decoder, Fields, put_large_field, put_number, take_record};
+use peeklock_types::{CommitGroupNumber, Placement, ProgramVersion};
 
 use crate::group;
 
-/// A record with this first byte is a fact about hubs. The queue engine's kinds are below it; see [`peeklock_engine::record`].
-pub(crate) const HUB_RECORD: u8 = 40;
-/// The same for blobs.
-pub(crate) const BLOB_RECORD: u8 = 41;
+/// What a snapshot begins with. The version of the program that wrote it follows (4 bytes), then the parts.
+const MAGIC: &[u8; 8] = b"PLshard2";
 
-/// What a snapshot begins with. One that does not is of the time when there were only queues.
-const MAGIC: &[u8; 8] = b"PLshard1";
-const ENGINE: u8 = 1;
-const HUBS: u8 = 2;
-/// Missing where there are none.
-const BLOBS: u8 = 3;
-
-#[derive(Default)]
 pub(crate) struct State {
     pub(crate) engine: Engine,
     pub(crate) hubs: Hubs,
@@ -31,66 +21,62 @@ pub(crate) struct State {
 }
 
 impl State {
+    pub(crate) fn new(placement: Placement) -> Self {
+        State { engine: Engine::new(placement), hubs: Hubs::default(), blobs: Blobs::default() }
+    }
+
     /// Returns the state in parts that follow each other. Large contents of blobs are not copied.
     pub(crate) fn snapshot(&self) -> Payload {
         let mut out = MAGIC.to_vec();
-        put_part(ENGINE, &mut out, |out| out.extend(self.engine.snapshot()));
-        put_part(HUBS, &mut out, |out| self.hubs.snapshot(out));
+        out.extend(ProgramVersion::THIS.to_bits().to_le_bytes());
+        put_large_field(shard_part::QUEUES, &mut out, |out| out.extend(self.engine.snapshot()));
+        put_large_field(shard_part::HUBS, &mut out, |out| self.hubs.snapshot(out));
         let mut parts = Vec::new();
         if self.blobs != Blobs::default() {
             parts = self.blobs.snapshot();
             let length: usize = parts.iter().map(Bytes::len).sum();
-            out.push(BLOBS);
-            out.extend((length as u64).to_le_bytes());
+            put_number(shard_part::BLOBS, &mut out);
+            put_number(length as u64, &mut out);
         }
         std::iter::once(Bytes::from(out)).chain(parts).collect()
     }
 
-    pub(crate) fn restore(bytes: &[u8]) -> Result<State, String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
-        let Some(parts) = bytes.strip_prefix(MAGIC) else {
-            let engine = Engine::restore(bytes).map_err(|error| text(&error))?;
-            return Ok(State { engine, ..State::default() });
-        };
-        let parts = take_parts(parts).ok_or("the parts of the snapshot do not fit its size")?;
-        if !(parts.contains_key(&ENGINE) && parts.contains_key(&HUBS)) {
-            return Err("the snapshot lacks a part".to_owned());
-        }
-        let mut state = State::default();
-        for (kind, part) in parts {
-            match kind {
-                ENGINE => state.engine = Engine::restore(part).map_err(|error| text(&error))?,
-                HUBS => state.hubs = Hubs::restore(part).map_err(|error| text(&error))?,
-                BLOBS => state.blobs = Blobs::restore(part).map_err(|error| text(&error))?,
-                _ => {
-                    return Err(format!(
-                        "the snapshot has a part {kind}; use a newer version of the program"
-                    ));
-                }
-            }
-        }
-        Ok(state)
+    pub(crate) fn restore(bytes: &[u8], placement: Placement) -> Result<State, String> {
+        let rest = bytes.strip_prefix(MAGIC).ok_or("this is no snapshot of a shard")?;
+        let (version, parts) = rest.split_first_chunk().ok_or("the snapshot ends too early")?;
+        let version = ProgramVersion::from_bits(u32::from_le_bytes(*version));
+        restore_parts(parts, placement).map_err(|error| explain(&error, version))
     }
 
     pub(crate) fn replay(&mut self, number: CommitGroupNumber, payload: &Bytes) -> Result<(), String> {
-        let facts = group::facts_of(payload).ok_or("the group has no place for facts")?;
-        let mut facts = &facts[..];
-        while let Some((&kind, rest)) = facts.split_first() {
-            if kind == HUB_RECORD {
-                facts = rest;
-                let fact =
-                    peeklock_hubs::Fact::decode(&mut facts, number).map_err(|error| error.to_string())?;
-                self.hubs.apply(&fact).map_err(|error| error.to_string())?;
-            } else if kind == BLOB_RECORD {
-                facts = rest;
-                let fact = peeklock_blobs::Fact::decode(&mut facts).map_err(|error| error.to_string())?;
-                self.blobs.apply(&fact).map_err(|error| error.to_string())?;
-            } else {
-                let fact = record::decode(&mut facts, number).map_err(|error| error.to_string())?;
-                self.engine.apply(&fact).map_err(|error| error.to_string())?;
-            }
+        let (version, facts) = group::facts_of(payload).ok_or("the group has no place for facts")?;
+        let mut facts = Decoder::new(&facts);
+        while !facts.is_empty() {
+            let taken = take_record(&mut facts).map_err(|error| explain(&error, version))?;
+            self.replay_record(number, taken.0, taken.1, version)?;
         }
         Ok(())
+    }
+
+    /// Applies a record to the machine that knows its kind.
+    fn replay_record(
+        &mut self,
+        number: CommitGroupNumber,
+        kind: u64,
+        fields: Decoder<'_>,
+        version: ProgramVersion,
+    ) -> Result<(), String> {
+        let explained = |error| explain(&error, version);
+        if let Some(fact) = record::of_fields(kind, fields, number).map_err(explained)? {
+            return self.engine.apply(&fact).map_err(|error| error.to_string());
+        }
+        if let Some(fact) = peeklock_hubs::Fact::of_record(kind, fields, number).map_err(explained)? {
+            return self.hubs.apply(&fact).map_err(|error| error.to_string());
+        }
+        if let Some(fact) = peeklock_blobs::Fact::of_record(kind, fields).map_err(explained)? {
+            return self.blobs.apply(&fact).map_err(|error| error.to_string());
+        }
+        Err(explained(DecodeError::Unknown { of: kinds::LIST, tag: kind }))
     }
 
     /// The newest group that holds no body which is still needed, nor any group before it.
@@ -107,45 +93,81 @@ impl State {
     }
 }
 
-/// One byte of kind, eight of length, then the part.
-fn put_part(kind: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    out.push(kind);
-    let length_at = out.len();
-    out.extend([0; 8]);
-    write(out);
-    let length = (out.len() - length_at - 8) as u64;
-    if let Some(place) = out.get_mut(length_at..length_at + 8) {
-        place.copy_from_slice(&length.to_le_bytes());
+fn restore_parts(bytes: &[u8], placement: Placement) -> Result<State, DecodeError> {
+    let (mut engine, mut hubs, mut blobs) = (None, None, Blobs::default());
+    let mut decoder = Decoder::new(bytes);
+    let mut parts = Fields::new(&mut decoder);
+    while let Some((tag, part)) = parts.next_field()? {
+        match tag {
+            shard_part::QUEUES => engine = Some(Engine::restore(part.rest, placement)?),
+            shard_part::HUBS => hubs = Some(Hubs::restore(part.rest)?),
+            shard_part::BLOBS => blobs = Blobs::restore(part.rest)?,
+            _ => return Err(DecodeError::Unknown { of: shard_part::LIST, tag }),
+        }
     }
+    let engine = engine.ok_or(DecodeError::Missing("the part of queues"))?;
+    let hubs = hubs.ok_or(DecodeError::Missing("the part of hubs"))?;
+    Ok(State { engine, hubs, blobs })
 }
 
-fn take_parts(mut bytes: &[u8]) -> Option<BTreeMap<u8, &[u8]>> {
-    let mut parts = BTreeMap::new();
-    while let Some((&kind, rest)) = bytes.split_first() {
-        let (length, rest) = rest.split_first_chunk::<8>()?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-        let (part, rest) = rest.split_at_checked(length)?;
-        parts.insert(kind, part);
-        bytes = rest;
+/// What is wrong with bytes that were written by this version of the program, and which version can read them.
+fn explain(error: &DecodeError, written_by: ProgramVersion) -> String {
+    let this = ProgramVersion::THIS;
+    match error {
+        DecodeError::Unknown { .. } if written_by > this => format!(
+            "{error} to this version of the program, {this}. Version {written_by} wrote it: start version {written_by} or a later one"
+        ),
+        DecodeError::Unknown { .. } => {
+            format!(
+                "{error}, although version {written_by} of the program wrote it and this is version {this}"
+            )
+        }
+        _ => error.to_string(),
     }
-    Some(parts)
 }
 
 #[cfg(test)]
 mod tests {
+    use peeklock_types::wire::put_field;
+
     use super::*;
 
+    const NEWER: ProgramVersion = ProgramVersion::new(9, 8, 7);
+
+    fn restore(bytes: &[u8]) -> Result<State, String> {
+        State::restore(bytes, Placement::default())
+    }
+
     #[test]
-    fn a_snapshot_comes_back_whole_and_an_old_one_too() {
-        let state = State::default();
+    fn a_snapshot_is_restored_whole_or_refused() {
+        let state = State::new(Placement::default());
         let bytes = state.snapshot().into_bytes();
-        assert_eq!(State::restore(&bytes).unwrap().snapshot().into_bytes(), bytes);
-        assert_eq!(State::restore(&state.engine.snapshot()).unwrap().snapshot().into_bytes(), bytes);
+        assert_eq!(restore(&bytes).unwrap().snapshot().into_bytes(), bytes);
         for cut in 0..bytes.len() {
-            assert!(
-                State::restore(&bytes[..cut]).is_err() || cut == MAGIC.len() || cut == bytes.len(),
-                "{cut}"
-            );
+            assert!(restore(&bytes[..cut]).is_err(), "{cut}");
         }
+    }
+
+    #[test]
+    fn an_unknown_record_names_the_version_that_wrote_it() {
+        let mut group = 8_u32.to_le_bytes().to_vec();
+        group.extend(NEWER.to_bits().to_le_bytes());
+        put_field(4711, &1_u64, &mut group);
+        let refused = State::new(Placement::default()).replay(CommitGroupNumber(1), &group.into());
+        let expected = format!(
+            "the record kind 4711 is unknown to this version of the program, {}. Version 9.8.7 wrote it: start version 9.8.7 or a later one",
+            ProgramVersion::THIS
+        );
+        assert_eq!(refused, Err(expected));
+    }
+
+    #[test]
+    fn an_unknown_part_of_a_snapshot_names_the_version_that_wrote_it() {
+        let mut bytes = State::new(Placement::default()).snapshot().into_bytes().to_vec();
+        bytes[8..12].copy_from_slice(&NEWER.to_bits().to_le_bytes());
+        put_field(99, &1_u64, &mut bytes);
+        let refused = restore(&bytes).map(|_| ()).unwrap_err();
+        assert!(refused.starts_with("the part of a snapshot 99 is unknown to this version"), "{refused}");
+        assert!(refused.ends_with("start version 9.8.7 or a later one"), "{refused}");
     }
 }

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use peeklock_engine::{
     Engine, EntityId, NewMessage, Output, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
-use peeklock_types::{BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, SubQueue, Timestamp};
+use peeklock_types::{
+    BodyRef, CommitGroupNumber, EntityName, LockToken, Placement, QueueSettings, SubQueue, Timestamp,
+};
 
 /// The system's allocator with a count of the bytes in use.
 struct Counting;
@@ -153,7 +155,7 @@ fn memory() {
     let snapshot = bench.engine.snapshot();
     let taken = started.elapsed();
     let started = now();
-    black_box(Engine::restore(&snapshot).expect("a good snapshot"));
+    black_box(Engine::restore(&snapshot, Placement::default()).expect("a good snapshot"));
     let size = snapshot.len() as f64 / 1e6;
     println!("snapshot of them: {taken:.1?}, {size:.1} bytes each; restore: {:.1?}", started.elapsed());
 }

@@ -12,7 +12,7 @@ use crate::message::{EntityId, Metadata, ReceiverId};
 use crate::order::Classifier;
 use crate::output::{CloseReason, ColdBody, Output};
 use crate::queue::{Queue, cold};
-use crate::wire_settings::kept;
+use crate::wire::kept;
 
 /// What can be told about a queue without looking at its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

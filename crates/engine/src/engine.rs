@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 
 use peeklock_filter::Cost;
-use peeklock_types::{EntityKind, EntityName, LockToken, SequenceNumber, SessionId, SubQueue, Timestamp};
+use peeklock_types::{
+    EntityKind, EntityName, LockToken, Placement, SequenceNumber, SessionId, SubQueue, Timestamp,
+};
 
 use crate::agenda::Agenda;
 use crate::bodies::StandaloneScan;
@@ -44,6 +46,12 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// A shard without entities, in a broker of this placement.
+    pub fn new(placement: Placement) -> Self {
+        let transfers = Transfers { placement, ..Transfers::default() };
+        Engine { transfers, ..Engine::default() }
+    }
+
     /// Enqueues a batch, all or nothing. Duplicates are dropped where the queue looks for them.
     ///
     /// Bodies lie in the log in the order of sequence numbers: a body's group is never before that of an earlier message of this queue.

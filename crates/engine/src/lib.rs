@@ -33,9 +33,6 @@ mod transaction;
 mod transfers;
 mod watch;
 mod wire;
-mod wire_message;
-mod wire_order;
-mod wire_settings;
 
 pub mod record;
 

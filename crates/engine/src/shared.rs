@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use peeklock_types::BodyRef;
+use peeklock_types::wire::tags::stored_share;
+use peeklock_types::wire::{put_fixed, put_number, put_sized};
 
 use crate::number_map::NumberMap;
 use crate::output::ColdBody;
-use crate::wire::{DecodeError, Decoder, put_fixed, put_number};
+use crate::wire::{DecodeError, Decoder};
 
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
@@ -71,18 +73,21 @@ impl Shared {
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        put_number(self.extra.len() as u64, out);
         for (&body, &extra) in &self.extra {
-            put_fixed(body, out);
-            put_number(extra, out);
+            put_sized(out, |out| {
+                put_fixed(body, out);
+                put_number(extra, out);
+            });
         }
     }
 
-    pub(crate) fn restore(decoder: &mut Decoder<'_>) -> Result<Shared, DecodeError> {
+    pub(crate) fn restore(mut bytes: Decoder<'_>) -> Result<Shared, DecodeError> {
         let what = "a shared body";
         let mut extra = BTreeMap::new();
-        for _ in 0..decoder.number(what)? {
-            let (body, count) = (decoder.fixed(what)?, decoder.number(what)?);
+        while !bytes.is_empty() {
+            let mut row = bytes.sized(what)?;
+            let (body, count) = (row.fixed(what)?, row.number(what)?);
+            row.end_row(stored_share::LIST)?;
             if !BodyRef::from_raw(body).is_standalone() || count == 0 || extra.insert(body, count).is_some() {
                 return Err(DecodeError::Value(what));
             }

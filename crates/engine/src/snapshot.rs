@@ -1,114 +1,175 @@
 //! The whole durable state as bytes: what replay of all facts so far would give.
 //!
+//! The state is tagged (`queues_part`, `stored_queue`, `queue_head` and others in [`peeklock_types::wire::tags`]), with a CRC-32C of all of it at the
+//! end. Messages are many, so each is a row:
+//!
 //! ```text
-//! "PKLE", version (1 byte), next entity, number of queues, queues by entity, routes, arrivals, shared bodies, CRC-32C of all before (4 bytes)
-//! queue:   entity, name, kind, settings, created at, updated at, revision, metadata, rules, next sequence number, newest group, sessions, history, messages of each sub-queue
-//! rule:    the rule, created at
-//! session: id, state, set at
-//! shared body: place, how many more messages than one have it
-//! message: step of sequence number, flags (1 byte), step of body, step of enqueued-at, size, delivery count,
-//!          if in a session: its number in the list of sessions; if locked: nonce (8 bytes), until; if patched: patch; if detailed: details
+//! sized: step of the sequence number, state and marks, step of the body, step of enqueued-at, size, lower half of the delivery count,
+//!        then fields (`stored_message`)
 //! ```
 //! The same state gives the same bytes, however it came about. What is on its way to other shards is found again from the messages.
 
 use std::collections::BTreeMap;
 
-use peeklock_types::{BodyRef, CommitGroupNumber, SequenceNumber, SessionId, ShardId, SubQueue, Timestamp};
+use bytes::Bytes;
+use peeklock_types::wire::tags::{
+    message_mark, queue_head, queues_part, stored_id, stored_message, stored_queue, stored_session,
+};
+use peeklock_types::wire::{
+    Fields, found_or, put_bytes, put_field, put_fixed, put_large, put_large_field, put_number, put_sized,
+    put_step,
+};
+use peeklock_types::{
+    BodyRef, CommitGroupNumber, EntityKind, EntityName, Placement, QueueSettings, SequenceNumber, SessionId,
+    ShardId, SubQueue, Timestamp, tagged_fields,
+};
 
 use crate::engine::Engine;
-use crate::message::MessageState;
+use crate::message::{EntityId, MessageState, Metadata};
 use crate::patch::Patch;
 use crate::queue::{Entry, Marks, Messages, Moving, Queue, SEQUENCE_NUMBER_MAX, StoredRule};
 use crate::shared::Shared;
 use crate::transfers::OUT_NUMBER_MAX;
-use crate::wire::{
-    DecodeError, Decoder, put_bytes, put_details, put_fixed, put_kind, put_metadata, put_number,
-    put_optional, put_patch, put_settings, put_step,
-};
+use crate::wire::{DecodeError, Decoder, Wire};
 
-const MAGIC: &[u8; 4] = b"PKLE";
-const VERSION: u8 = 5;
-/// Without metadata of queues, otherwise the same.
-const VERSION_BEFORE: u8 = 4;
-
-// The two lowest bits are the state.
+/// The lowest bits of the marks are the state.
 const STATE_MASK: u64 = 3;
-const FLAG_LOCKED: u64 = 4;
-const FLAG_PATCHED: u64 = 8;
-const FLAG_DETAILED: u64 = 16;
-const FLAG_STRAY: u64 = 32;
-const FLAG_POISON: u64 = 64;
-const FLAG_SESSION: u64 = 128;
-const FLAG_STARTED: u64 = 256;
-const FLAG_ACTIVATED: u64 = 512;
+
+const MARKS: [(u64, Marks); 4] = [
+    (message_mark::STRAY, Marks::STRAY),
+    (message_mark::POISON, Marks::POISON),
+    (message_mark::STARTED, Marks::STARTED),
+    (message_mark::ACTIVATED, Marks::ACTIVATED),
+];
+
+/// A queue without what it holds.
+struct Head {
+    entity: EntityId,
+    name: EntityName,
+    kind: EntityKind,
+    settings: QueueSettings,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    revision: u64,
+    metadata: Metadata,
+    rules: Vec<StoredRule>,
+    next_number: SequenceNumber,
+    newest_group: CommitGroupNumber,
+}
+
+tagged_fields! { Head in queue_head {
+    ENTITY: entity,
+    NAME: name,
+    KIND: kind,
+    SETTINGS: settings,
+    CREATED_AT: created_at,
+    UPDATED_AT: updated_at,
+    REVISION: revision,
+    METADATA: metadata,
+    RULES: rules,
+    NEXT_NUMBER: next_number,
+    NEWEST_GROUP: newest_group,
+}}
+
+struct StoredSession {
+    id: SessionId,
+    state: Option<Bytes>,
+    state_set_at: Timestamp,
+}
+
+tagged_fields! { StoredSession in stored_session {
+    ID: id,
+    STATE: state,
+    STATE_SET_AT: state_set_at,
+}}
 
 impl Engine {
     pub fn snapshot(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.push(VERSION);
-        put_number(self.next_entity.0.into(), &mut out);
+        let mut out = Vec::new();
         let mut queues: Vec<_> = self.queues.values().collect();
         queues.sort_unstable_by_key(|queue| queue.entity);
-        put_number(queues.len() as u64, &mut out);
-        queues.into_iter().for_each(|queue| put_queue(queue, &mut out));
-        let routes = self.transfers.routes.iter().map(|(shard, route)| (*shard, route.newest));
-        put_shard_numbers(routes.collect(), &mut out);
-        put_shard_numbers(self.transfers.arrived.clone(), &mut out);
-        self.shared.put(&mut out);
+        put_large_field(queues_part::QUEUES, &mut out, |out| {
+            queues.into_iter().for_each(|queue| put_large(out, |out| put_queue(queue, out)));
+        });
+        let sent = self.transfers.routes.iter().map(|(shard, route)| (*shard, route.newest));
+        put_field(queues_part::SENT, &sent.collect::<Vec<_>>(), &mut out);
+        let arrived = self.transfers.arrived.iter().map(|(shard, number)| (*shard, *number));
+        put_field(queues_part::ARRIVED, &arrived.collect::<Vec<_>>(), &mut out);
+        put_large_field(queues_part::SHARED, &mut out, |out| self.shared.put(out));
+        put_field(queues_part::NEXT_ENTITY, &self.next_entity, &mut out);
         let checksum = crc32c::crc32c(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         out
     }
 
-    pub fn restore(bytes: &[u8]) -> Result<Engine, DecodeError> {
+    /// The state of a snapshot, in a broker of this placement.
+    pub fn restore(bytes: &[u8], placement: Placement) -> Result<Engine, DecodeError> {
         let (bytes, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Short("a snapshot"))?;
-        let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::Value("the start of a snapshot"))?;
-        let mut decoder = Decoder::new(rest);
-        let found = decoder.byte("a snapshot's version")?;
-        if found != VERSION && found != VERSION_BEFORE {
-            return Err(DecodeError::Version { found, known: VERSION });
-        }
         if crc32c::crc32c(bytes) != u32::from_le_bytes(*checksum) {
             return Err(DecodeError::Checksum);
         }
-        restore_queues(found, &mut decoder)
-    }
-}
-
-fn put_shard_numbers(numbers: BTreeMap<ShardId, u64>, out: &mut Vec<u8>) {
-    put_number(numbers.len() as u64, out);
-    for (shard, number) in numbers {
-        put_number(shard.0.into(), out);
-        put_number(number, out);
+        let mut engine = Engine::new(placement);
+        let mut next_entity = None;
+        let mut decoder = Decoder::new(bytes);
+        let mut parts = Fields::new(&mut decoder);
+        while let Some((tag, part)) = parts.next_field()? {
+            match tag {
+                queues_part::QUEUES => restore_queues(&mut engine, part)?,
+                queues_part::SENT => restore_routes(&mut engine, part)?,
+                queues_part::ARRIVED => engine.transfers.arrived = restore_shard_numbers(part)?,
+                queues_part::SHARED => engine.shared = Shared::restore(part)?,
+                queues_part::NEXT_ENTITY => next_entity = Some(part.whole("the next entity")?),
+                _ => return Err(DecodeError::Unknown { of: queues_part::LIST, tag }),
+            }
+        }
+        let next_entity = found_or(next_entity, None, "the next entity")?;
+        if next_entity < engine.next_entity {
+            return Err(DecodeError::Value("the next entity"));
+        }
+        engine.next_entity = next_entity;
+        Ok(engine)
     }
 }
 
 fn put_queue(queue: &Queue, out: &mut Vec<u8>) {
-    put_number(queue.entity.0.into(), out);
-    put_bytes(queue.name.as_str().as_bytes(), out);
-    put_kind(queue.kind, out);
-    put_settings(&queue.settings, out);
-    put_number(queue.created_at.as_millis(), out);
-    put_number(queue.updated_at.as_millis(), out);
-    put_number(queue.revision, out);
-    put_metadata(&queue.metadata, out);
-    put_number(queue.rules.len() as u64, out);
-    for stored in &queue.rules {
-        stored.rule.encode(out);
-        put_number(stored.created_at.as_millis(), out);
-    }
-    put_number(queue.next_number.0, out);
-    put_number(queue.newest_group.0, out);
+    let head = Head {
+        entity: queue.entity,
+        name: queue.name.clone(),
+        kind: queue.kind,
+        settings: queue.settings.clone(),
+        created_at: queue.created_at,
+        updated_at: queue.updated_at,
+        revision: queue.revision,
+        metadata: queue.metadata.clone(),
+        rules: queue.rules.clone(),
+        next_number: queue.next_number,
+        newest_group: queue.newest_group,
+    };
+    put_field(stored_queue::HEAD, &head, out);
     let sessions = put_sessions(queue, out);
-    put_history(queue, out);
-    if let Some(order) = queue.main.messages.order() {
-        order.put_lanes(out);
-    }
-    for part in queue.parts() {
-        put_messages(&part.messages, &sessions, out);
+    if queue.history.len() > 0 {
+        put_large_field(stored_queue::HISTORY, out, |out| put_history(queue, out));
     }
     if let Some(order) = queue.main.messages.order() {
-        order.put_tags(out);
+        put_large_field(stored_queue::LANES, out, |out| order.put_lanes(out));
+    }
+    for sub_queue in SubQueue::ALL {
+        let messages = &queue.part(sub_queue).messages;
+        if messages.count() > 0 {
+            put_large_field(tag_of(sub_queue), out, |out| put_messages(messages, &sessions, out));
+        }
+    }
+    if let Some(order) = queue.main.messages.order() {
+        put_large_field(stored_queue::PACE, out, |out| order.put_pace(out));
+    }
+}
+
+fn tag_of(sub_queue: SubQueue) -> u64 {
+    match sub_queue {
+        SubQueue::Main => stored_queue::MAIN,
+        SubQueue::DeadLetter => stored_queue::DEAD_LETTER,
+        SubQueue::Transfer => stored_queue::TRANSFER,
+        SubQueue::TransferDeadLetter => stored_queue::TRANSFER_DEAD_LETTER,
     }
 }
 
@@ -116,21 +177,24 @@ fn put_queue(queue: &Queue, out: &mut Vec<u8>) {
 fn put_sessions<'q>(queue: &'q Queue, out: &mut Vec<u8>) -> BTreeMap<&'q SessionId, u64> {
     let sessions = queue.main.messages.sessions();
     let kept = || sessions.iter().filter(|session| session.is_kept());
-    put_number(kept().count() as u64, out);
-    for session in kept() {
-        put_bytes(session.id.as_str().as_bytes(), out);
-        put_optional(session.state.as_deref(), out);
-        put_number(session.state_set_at.as_millis(), out);
+    if kept().next().is_some() {
+        put_large_field(stored_queue::SESSIONS, out, |out| {
+            for session in kept() {
+                let (id, state) = (session.id.clone(), session.state.clone());
+                StoredSession { id, state, state_set_at: session.state_set_at }.put(out);
+            }
+        });
     }
     kept().map(|session| &session.id).zip(0..).collect()
 }
 
 fn put_history(queue: &Queue, out: &mut Vec<u8>) {
-    put_number(queue.history.len() as u64, out);
     for (at, id, number) in queue.history.iter() {
-        put_number(at.as_millis(), out);
-        put_bytes(id, out);
-        put_number(number.0, out);
+        put_sized(out, |out| {
+            at.put(out);
+            number.put(out);
+            put_bytes(id, out);
+        });
     }
 }
 
@@ -143,114 +207,111 @@ struct Last {
 }
 
 fn put_messages(messages: &Messages, sessions: &BTreeMap<&SessionId, u64>, out: &mut Vec<u8>) {
-    put_number(messages.count(), out);
     let mut last = Last::default();
     for (number, entry) in messages.iter_from(SequenceNumber(0)) {
-        let now = Last {
-            number: number.0,
-            body: entry.body.to_raw(),
-            enqueued_at: entry.enqueued_at().as_millis(),
-        };
-        put_number(now.number - last.number, out);
-        put_number(flags(entry), out);
-        put_step(last.body, now.body, out);
-        put_step(last.enqueued_at, now.enqueued_at, out);
-        put_number(entry.size_bytes.into(), out);
-        put_number(entry.delivery_count_low.into(), out);
-        if let Some(session) = entry.session.and_then(|slot| messages.sessions().get(slot)) {
-            put_number(sessions.get(&session.id).copied().unwrap_or_default(), out);
-        }
-        if let Some(lock) = messages.lock_of(entry) {
-            put_fixed(lock.nonce, out);
-            put_number(lock.until.as_millis(), out);
-            if let Some(order) = messages.order() {
-                put_number(order.work(number.0).map_or(0, |work| work.charged_ms.into()), out);
-            }
-        }
-        if let Some(lane) = entry.lane.filter(|_| messages.order().is_some()) {
-            put_number(lane.index() as u64, out);
-        }
-        if let Some(patch) = messages.patch_of(number).filter(|_| entry.marks.has(Marks::PATCHED)) {
-            put_patch(patch, out);
-        }
-        if let Some(details) = messages.details_of(number).filter(|_| entry.marks.has(Marks::DETAILED)) {
-            put_details(details, out);
-        }
-        last = now;
+        put_sized(out, |out| put_message(messages, sessions, number, entry, &mut last, out));
     }
 }
 
-fn flags(entry: &Entry) -> u64 {
+fn put_message(
+    messages: &Messages,
+    sessions: &BTreeMap<&SessionId, u64>,
+    number: SequenceNumber,
+    entry: &Entry,
+    last: &mut Last,
+    out: &mut Vec<u8>,
+) {
+    let now =
+        Last { number: number.0, body: entry.body.to_raw(), enqueued_at: entry.enqueued_at().as_millis() };
+    put_number(now.number - last.number, out);
+    put_number(marks(entry), out);
+    put_step(last.body, now.body, out);
+    put_step(last.enqueued_at, now.enqueued_at, out);
+    put_number(entry.size_bytes.into(), out);
+    put_number(entry.delivery_count_low.into(), out);
+    *last = now;
+    if let Some(session) = entry.session.and_then(|slot| messages.sessions().get(slot)) {
+        let index = sessions.get(&session.id).copied().unwrap_or_default();
+        put_field(stored_message::SESSION, &index, out);
+    }
+    if let Some(lock) = messages.lock_of(entry) {
+        put_number(stored_message::LOCK, out);
+        put_sized(out, |out| {
+            put_fixed(lock.nonce, out);
+            lock.until.put(out);
+        });
+        let work = messages.order().and_then(|order| order.work(number.0));
+        let charged_ms = work.map(|work| work.charged_ms).filter(|charged_ms| *charged_ms > 0);
+        put_field(stored_message::CHARGED_MS, &charged_ms, out);
+    }
+    if let Some(lane) = entry.lane.filter(|_| messages.order().is_some()) {
+        put_field(stored_message::LANE, &(lane.index() as u64), out);
+    }
+    if let Some(patch) = messages.patch_of(number).filter(|_| entry.marks.has(Marks::PATCHED)) {
+        put_field(stored_message::PATCH, patch, out);
+    }
+    if let Some(details) = messages.details_of(number).filter(|_| entry.marks.has(Marks::DETAILED)) {
+        put_field(stored_message::DETAILS, details, out);
+    }
+}
+
+fn marks(entry: &Entry) -> u64 {
     let state = match entry.state {
         MessageState::Active => 0,
         MessageState::Deferred => 1,
         MessageState::Scheduled => 2,
         MessageState::Delayed => 3,
     };
-    let flag = |set: bool, flag: u64| if set { flag } else { 0 };
-    state
-        | flag(entry.lock.is_some(), FLAG_LOCKED)
-        | flag(entry.marks.has(Marks::PATCHED), FLAG_PATCHED)
-        | flag(entry.marks.has(Marks::DETAILED), FLAG_DETAILED)
-        | flag(entry.is_stray(), FLAG_STRAY)
-        | flag(entry.marks.has(Marks::POISON), FLAG_POISON)
-        | flag(entry.session.is_some(), FLAG_SESSION)
-        | flag(entry.marks.has(Marks::STARTED), FLAG_STARTED)
-        | flag(entry.marks.has(Marks::ACTIVATED), FLAG_ACTIVATED)
+    let set = MARKS.into_iter().filter(|(_, mark)| match *mark {
+        Marks::STRAY => entry.is_stray(),
+        mark => entry.marks.has(mark),
+    });
+    set.fold(state, |marks, (bit, _)| marks | bit)
 }
 
-fn restore_queues(version: u8, decoder: &mut Decoder<'_>) -> Result<Engine, DecodeError> {
-    let mut engine = Engine::default();
-    let next_entity = decoder.entity()?;
-    for _ in 0..decoder.number("the number of queues")? {
-        let queue = restore_queue(version, decoder)?;
+fn restore_queues(engine: &mut Engine, mut bytes: Decoder<'_>) -> Result<(), DecodeError> {
+    while !bytes.is_empty() {
+        let queue = restore_queue(bytes.sized("a queue")?)?;
         let (entity, rules) = (queue.entity, queue.rules.clone());
         engine.insert_queue(queue).map_err(|_| DecodeError::Value("a queue"))?;
         rules
             .iter()
             .try_for_each(|stored| engine.compile(entity, &stored.rule))
             .map_err(|_| DecodeError::Value("a rule"))?;
-        restore_transfers(&mut engine, entity)?;
+        restore_transfers(engine, entity)?;
         engine.note(entity);
     }
-    for (shard, newest) in restore_shard_numbers(decoder)? {
+    Ok(())
+}
+
+fn restore_routes(engine: &mut Engine, bytes: Decoder<'_>) -> Result<(), DecodeError> {
+    for (shard, newest) in restore_shard_numbers(bytes)? {
         let route = engine.transfers.routes.entry(shard).or_default();
         if route.newest > newest {
             return Err(DecodeError::Value("a number in an outbox"));
         }
         route.newest = newest;
     }
-    engine.transfers.arrived = restore_shard_numbers(decoder)?;
-    engine.shared = Shared::restore(decoder)?;
-    if next_entity < engine.next_entity || !decoder.rest.is_empty() {
-        return Err(DecodeError::Value("the end of a snapshot"));
-    }
-    engine.next_entity = next_entity;
-    Ok(engine)
+    Ok(())
 }
 
-fn restore_shard_numbers(decoder: &mut Decoder<'_>) -> Result<BTreeMap<ShardId, u64>, DecodeError> {
-    let mut numbers = BTreeMap::new();
-    for _ in 0..decoder.number("the number of shards")? {
-        let shard = u16::try_from(decoder.number("a shard's number")?);
-        let shard = ShardId(shard.map_err(|_| DecodeError::Value("a shard's number"))?);
-        let number = decoder.number("a number in an outbox")?;
-        if number > OUT_NUMBER_MAX {
-            return Err(DecodeError::Value("a number in an outbox"));
-        }
-        numbers.insert(shard, number);
+fn restore_shard_numbers(bytes: Decoder<'_>) -> Result<BTreeMap<ShardId, u64>, DecodeError> {
+    let numbers: Vec<(ShardId, u64)> = bytes.whole("a number in an outbox")?;
+    if numbers.iter().any(|(_, number)| *number > OUT_NUMBER_MAX) {
+        return Err(DecodeError::Value("a number in an outbox"));
     }
-    Ok(numbers)
+    Ok(numbers.into_iter().collect())
 }
 
 /// Puts what a queue has for other shards back into their routes.
-fn restore_transfers(engine: &mut Engine, entity: crate::EntityId) -> Result<(), DecodeError> {
+fn restore_transfers(engine: &mut Engine, entity: EntityId) -> Result<(), DecodeError> {
     let Some(queue) = engine.queues.get(&entity) else { return Ok(()) };
     let messages = &queue.transfer.messages;
     for (number, _) in messages.iter_from(SequenceNumber(0)) {
         let transfer = messages.details_of(number).and_then(|details| details.transfer.as_ref());
         let transfer = transfer.ok_or(DecodeError::Value("a transfer"))?;
-        let route = engine.transfers.routes.entry(ShardId::of(&transfer.target)).or_default();
+        let shard = engine.transfers.placement.of(&transfer.target);
+        let route = engine.transfers.routes.entry(shard).or_default();
         if transfer.number > OUT_NUMBER_MAX {
             return Err(DecodeError::Value("a number in an outbox"));
         }
@@ -262,37 +323,29 @@ fn restore_transfers(engine: &mut Engine, entity: crate::EntityId) -> Result<(),
     Ok(())
 }
 
-fn restore_queue(version: u8, decoder: &mut Decoder<'_>) -> Result<Queue, DecodeError> {
-    let (entity, name, kind) = (decoder.entity()?, decoder.name()?, decoder.kind()?);
-    let settings = decoder.settings()?;
-    let mut queue = Queue::new(entity, name, kind, settings, decoder.timestamp()?);
-    (queue.updated_at, queue.revision) = (decoder.timestamp()?, decoder.number("a revision")?);
-    if version > VERSION_BEFORE {
-        queue.metadata = decoder.metadata()?;
+fn restore_queue(mut bytes: Decoder<'_>) -> Result<Queue, DecodeError> {
+    let mut parts = Fields::new(&mut bytes);
+    let (mut queue, sessions) = match parts.next_field()? {
+        Some((stored_queue::HEAD, head)) => (restore_head(head.whole("a queue")?)?, &mut Vec::new()),
+        _ => return Err(DecodeError::Missing("the head of a queue")),
+    };
+    let mut has_pace = false;
+    while let Some((tag, part)) = parts.next_field()? {
+        let sub_queue = SubQueue::ALL.into_iter().find(|sub_queue| tag_of(*sub_queue) == tag);
+        match (tag, sub_queue) {
+            (_, Some(sub_queue)) => restore_messages(&mut queue, sub_queue, sessions, part)?,
+            (stored_queue::SESSIONS, _) => *sessions = restore_sessions(&mut queue, part)?,
+            (stored_queue::HISTORY, _) => restore_history(&mut queue, part)?,
+            (stored_queue::LANES, _) => order_of(&mut queue)?.restore_lanes(part)?,
+            (stored_queue::PACE, _) => {
+                order_of(&mut queue)?.restore_pace(part)?;
+                has_pace = true;
+            }
+            _ => return Err(DecodeError::Unknown { of: stored_queue::LIST, tag }),
+        }
     }
-    for _ in 0..decoder.number("the number of rules")? {
-        queue.rules.push(StoredRule { rule: decoder.rule()?, created_at: decoder.timestamp()? });
-    }
-    queue.next_number = decoder.sequence_number()?;
-    if !(SequenceNumber::FIRST..=SEQUENCE_NUMBER_MAX).contains(&queue.next_number) {
-        return Err(DecodeError::Value("a sequence number"));
-    }
-    queue.newest_group = CommitGroupNumber(decoder.number("a group number")?);
-    queue.settings.check().map_err(|_| DecodeError::Value("a queue's settings"))?;
-    queue.follow_order().map_err(|_| DecodeError::Value("the order of a queue"))?;
-    let sessions = restore_sessions(&mut queue, decoder)?;
-    for _ in 0..decoder.number("the number of message ids")? {
-        let (at, id) = (decoder.timestamp()?, decoder.message_id()?);
-        queue.history.restore(at, id, decoder.sequence_number()?);
-    }
-    if let Some(order) = queue.main.messages.order_mut() {
-        order.restore_lanes(decoder)?;
-    }
-    for sub_queue in SubQueue::ALL {
-        restore_messages(&mut queue, sub_queue, &sessions, decoder)?;
-    }
-    if let Some(order) = queue.main.messages.order_mut() {
-        order.restore_tags(decoder)?;
+    if has_pace != queue.main.messages.order().is_some() {
+        return Err(DecodeError::Missing("the pace of an order"));
     }
     if SEQUENCE_NUMBER_MAX.0 - queue.next_number.0 < queue.main.messages.scheduled_count() {
         return Err(DecodeError::Value("a sequence number"));
@@ -300,15 +353,43 @@ fn restore_queue(version: u8, decoder: &mut Decoder<'_>) -> Result<Queue, Decode
     Ok(queue)
 }
 
-fn restore_sessions(queue: &mut Queue, decoder: &mut Decoder<'_>) -> Result<Vec<SessionId>, DecodeError> {
+fn order_of(queue: &mut Queue) -> Result<&mut crate::order::Order, DecodeError> {
+    queue.main.messages.order_mut().ok_or(DecodeError::Value("the order of a queue"))
+}
+
+fn restore_head(head: Head) -> Result<Queue, DecodeError> {
+    let mut queue = Queue::new(head.entity, head.name, head.kind, head.settings, head.created_at);
+    (queue.updated_at, queue.revision) = (head.updated_at, head.revision);
+    (queue.metadata, queue.rules) = (head.metadata, head.rules);
+    (queue.next_number, queue.newest_group) = (head.next_number, head.newest_group);
+    if !(SequenceNumber::FIRST..=SEQUENCE_NUMBER_MAX).contains(&queue.next_number) {
+        return Err(DecodeError::Value("a sequence number"));
+    }
+    queue.settings.check().map_err(|_| DecodeError::Value("a queue's settings"))?;
+    queue.follow_order().map_err(|_| DecodeError::Value("the order of a queue"))?;
+    Ok(queue)
+}
+
+fn restore_history(queue: &mut Queue, mut bytes: Decoder<'_>) -> Result<(), DecodeError> {
+    const WHAT: &str = "a message id";
+    while !bytes.is_empty() {
+        let mut row = bytes.sized(WHAT)?;
+        let (at, number, id) = (row.take(WHAT)?, row.take(WHAT)?, row.take(WHAT)?);
+        row.end_row(stored_id::LIST)?;
+        queue.history.restore(at, id, number);
+    }
+    Ok(())
+}
+
+fn restore_sessions(queue: &mut Queue, mut bytes: Decoder<'_>) -> Result<Vec<SessionId>, DecodeError> {
     let mut sessions = Vec::new();
-    for _ in 0..decoder.number("the number of sessions")? {
-        let (session, state, at) = (decoder.session()?, decoder.optional_state()?, decoder.timestamp()?);
+    while !bytes.is_empty() {
+        let StoredSession { id, state, state_set_at } = bytes.take("a session")?;
         // A session without a state is there for its messages; it comes with the first of them.
         if state.is_some() {
-            queue.main.messages.set_session_state(&session, state, at);
+            queue.main.messages.set_session_state(&id, state, state_set_at);
         }
-        sessions.push(session);
+        sessions.push(id);
     }
     Ok(sessions)
 }
@@ -334,15 +415,18 @@ fn restore_messages(
     queue: &mut Queue,
     sub_queue: SubQueue,
     sessions: &[SessionId],
-    decoder: &mut Decoder<'_>,
+    mut bytes: Decoder<'_>,
 ) -> Result<(), DecodeError> {
     let mut last = Last::default();
     let mut newest = CommitGroupNumber::NONE;
     let mut locks = Vec::new();
     let has_order = queue.part(sub_queue).messages.order().is_some();
-    for _ in 0..decoder.number("the number of messages")? {
+    while !bytes.is_empty() {
         let Restored { number, mut moving, session, lock, lane } =
-            restore_message(&mut last, has_order, decoder)?;
+            restore_message(&mut last, bytes.sized("a message")?)?;
+        if lane.is_some() != has_order {
+            return Err(DecodeError::Value("a message's lane"));
+        }
         if !is_possible(sub_queue, &moving) {
             return Err(DecodeError::Value("a message's state"));
         }
@@ -397,50 +481,54 @@ fn is_possible(sub_queue: SubQueue, Moving { entry, details, .. }: &Moving) -> b
     }
 }
 
-fn restore_message(
-    last: &mut Last,
-    has_order: bool,
-    decoder: &mut Decoder<'_>,
-) -> Result<Restored, DecodeError> {
-    let step = decoder.number("a sequence number")?;
+fn restore_message(last: &mut Last, mut row: Decoder<'_>) -> Result<Restored, DecodeError> {
+    let step = row.number("a sequence number")?;
     let number = last.number.checked_add(step).filter(|_| step > 0);
     let number = SequenceNumber(number.ok_or(DecodeError::Value("a sequence number"))?);
-    let flags = decoder.number("a message's flags")?;
-    if flags >= FLAG_ACTIVATED * 2 {
-        return Err(DecodeError::Value("a message's flags"));
-    }
-    let has = |flag: u64| flags & flag != 0;
-    let body = decoder.step(last.body, "a body's place")?;
-    let enqueued_at = decoder.step(last.enqueued_at, "a time")?;
+    let marks = row.number("a message's marks")?;
+    let body = row.step(last.body, "a body's place")?;
+    let enqueued_at = row.step(last.enqueued_at, "a time")?;
     *last = Last { number: number.0, body, enqueued_at };
-    let size_bytes = decoder.number32("a body's size")?;
+    let size_bytes = row.number32("a body's size")?;
     let mut entry = Entry::new(BodyRef::from_raw(body), size_bytes, Timestamp::from_millis(enqueued_at));
-    let count = decoder.number("a delivery count")?;
-    entry.delivery_count_low = u16::try_from(count).map_err(|_| DecodeError::Value("a delivery count"))?;
-    entry.state = match flags & STATE_MASK {
+    entry.delivery_count_low = row.take("a delivery count")?;
+    restore_marks(&mut entry, marks)?;
+    let (mut session, mut lock, mut lane) = (None, None, None);
+    let (mut patch, mut details) = (Patch::default(), None);
+    let mut fields = Fields::new(&mut row);
+    while let Some((tag, value)) = fields.next_field()? {
+        match tag {
+            stored_message::SESSION => session = Some(value.whole("a message's session")?),
+            stored_message::LOCK => lock = Some(restore_lock(number, value)?),
+            stored_message::CHARGED_MS => {
+                let lock = lock.as_mut().ok_or(DecodeError::Value("a cost"))?;
+                lock.charged_ms = value.whole("a cost")?;
+            }
+            stored_message::LANE => lane = Some(value.whole("a message's lane")?),
+            stored_message::PATCH => patch = value.whole("a patch")?,
+            stored_message::DETAILS => details = Some(value.whole("a message's details")?),
+            _ => return Err(DecodeError::Unknown { of: stored_message::LIST, tag }),
+        }
+    }
+    Ok(Restored { number, moving: Moving { entry, patch, details, session: None }, session, lock, lane })
+}
+
+fn restore_marks(entry: &mut Entry, marks: u64) -> Result<(), DecodeError> {
+    entry.state = match marks & STATE_MASK {
         0 => MessageState::Active,
         1 => MessageState::Deferred,
         2 => MessageState::Scheduled,
         _ => MessageState::Delayed,
     };
-    entry.marks.set(Marks::STRAY, has(FLAG_STRAY));
-    entry.marks.set(Marks::POISON, has(FLAG_POISON));
-    entry.marks.set(Marks::STARTED, has(FLAG_STARTED));
-    entry.marks.set(Marks::ACTIVATED, has(FLAG_ACTIVATED));
-    let session = has(FLAG_SESSION).then(|| decoder.number("a message's session")).transpose()?;
-    let lock = has(FLAG_LOCKED).then(|| restore_lock(number, has_order, decoder)).transpose()?;
-    let lane = has_order.then(|| decoder.number("a message's lane")).transpose()?;
-    let patch = if has(FLAG_PATCHED) { decoder.patch()? } else { Patch::default() };
-    let details = has(FLAG_DETAILED).then(|| decoder.details().map(Box::new)).transpose()?;
-    Ok(Restored { number, moving: Moving { entry, patch, details, session: None }, session, lock, lane })
+    let known = MARKS.into_iter().fold(STATE_MASK, |known, (bit, _)| known | bit);
+    if marks & !known != 0 {
+        return Err(DecodeError::Unknown { of: message_mark::LIST, tag: marks & !known });
+    }
+    MARKS.into_iter().for_each(|(bit, mark)| entry.marks.set(mark, marks & bit != 0));
+    Ok(())
 }
 
-fn restore_lock(
-    number: SequenceNumber,
-    has_order: bool,
-    decoder: &mut Decoder<'_>,
-) -> Result<RestoredLock, DecodeError> {
-    let (nonce, until) = (decoder.fixed("a lock's nonce")?, decoder.timestamp()?);
-    let charged_ms = if has_order { decoder.number32("a cost")? } else { 0 };
-    Ok(RestoredLock { number, nonce, until, charged_ms })
+fn restore_lock(number: SequenceNumber, mut value: Decoder<'_>) -> Result<RestoredLock, DecodeError> {
+    let nonce = value.fixed("a lock's nonce")?;
+    Ok(RestoredLock { number, nonce, until: value.whole("the end of a lock")?, charged_ms: 0 })
 }

@@ -79,8 +79,9 @@ impl Engine {
         for NewState { entity, session, receiver, state } in &states {
             self.check_session_state(now, *entity, session, *receiver, state.as_ref())?;
         }
+        let placement = self.transfers.placement;
         let (local, remote): (Vec<_>, Vec<_>) =
-            sends.into_iter().partition(|(to, _)| ShardId::of(to) == here);
+            sends.into_iter().partition(|(to, _)| placement.of(to) == here);
         let (local, mut plans) = self.check_local(now, local)?;
         self.command(now, entity, |queue| {
             queue.check_numbers(remote.len() + local.len())?;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use peeklock_types::{BodyRef, EntityName, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
+use peeklock_types::{BodyRef, EntityName, Placement, SequenceNumber, ShardId, SubQueue, Timestamp, limits};
 
 use crate::engine::Engine;
 use crate::error::{Error, ReplayError};
@@ -22,6 +22,8 @@ pub(crate) const OUT_NUMBER_MAX: u64 = u64::MAX / 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
+    /// Which shard a name lies in.
+    pub(crate) placement: Placement,
     /// What goes to each shard.
     pub(crate) routes: BTreeMap<ShardId, Route>,
     /// The newest number taken from each shard.
@@ -48,7 +50,7 @@ pub struct OutMessage {
 impl Transfers {
     /// The number that the next message for `target` gets.
     pub(crate) fn next_number(&self, target: &EntityName) -> u64 {
-        self.routes.get(&ShardId::of(target)).map_or(0, |route| route.newest) + 1
+        self.routes.get(&self.placement.of(target)).map_or(0, |route| route.newest) + 1
     }
 
     /// The way that a fact is about to take a message off, if it does.
@@ -64,7 +66,7 @@ impl Transfers {
     /// Whether a message that a fact sends off is the next in its route.
     pub(crate) fn check(&self, fact: &Fact) -> Result<(), ReplayError> {
         let Some((target, number)) = sent_off(fact) else { return Ok(()) };
-        let shard = ShardId::of(target);
+        let shard = self.placement.of(target);
         let newest = self.routes.get(&shard).map_or(0, |route| route.newest);
         if number <= newest || number > OUT_NUMBER_MAX {
             return Err(ReplayError::TransferOrder { shard, number });
@@ -75,7 +77,7 @@ impl Transfers {
     /// Keeps the routes in step with the queues.
     pub(crate) fn follow(&mut self, fact: &Fact, leaving: Option<Transfer>) {
         if let Some(transfer) = leaving
-            && let Some(route) = self.routes.get_mut(&ShardId::of(&transfer.target))
+            && let Some(route) = self.routes.get_mut(&self.placement.of(&transfer.target))
         {
             route.pending.remove(&transfer.number);
         }
@@ -83,7 +85,7 @@ impl Transfers {
         | Fact::SentOn { entity, sequence_number, .. } = fact
             && let Some((target, number)) = sent_off(fact)
         {
-            let route = self.routes.entry(ShardId::of(target)).or_default();
+            let route = self.routes.entry(self.placement.of(target)).or_default();
             route.newest = number;
             route.pending.insert(number, (*entity, *sequence_number));
         }

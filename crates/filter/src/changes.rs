@@ -54,7 +54,7 @@ impl Changes {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, DecodeError> {
-        let mut decoder = Decoder { rest: bytes };
+        let mut decoder = Decoder::new(bytes);
         let mut changes = Vec::new();
         while !decoder.rest.is_empty() {
             changes.push(read_change(&mut decoder)?);
@@ -93,6 +93,6 @@ fn read_change(decoder: &mut Decoder<'_>) -> Result<Change, DecodeError> {
             let property = SystemProperty::of_code(decoder.byte(WHAT)?).ok_or(DecodeError::Value(WHAT))?;
             Ok(Change::SetSystem { property, value: ValueRef::decode(decoder)?.to_value() })
         }
-        _ => Err(DecodeError::Value(WHAT)),
+        kind => Err(DecodeError::Unknown { of: "kind of a change", tag: kind.into() }),
     }
 }

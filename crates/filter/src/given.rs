@@ -113,7 +113,8 @@ impl Given {
         if code == PLAIN {
             return Ok(ValueRef::decode(decoder)?.to_value().into());
         }
-        let kind = Kind::of_code(code).ok_or(DecodeError::Value(WHAT))?;
+        let kind =
+            Kind::of_code(code).ok_or(DecodeError::Unknown { of: "type of a value", tag: code.into() })?;
         Given::parse(kind, decoder.text(WHAT)?).ok_or(DecodeError::Value(WHAT))
     }
 }
@@ -223,7 +224,7 @@ mod tests {
             assert_eq!((given.value(), given.exact()), (&value, Some((kind, text))));
             let mut bytes = Vec::new();
             given.encode(&mut bytes);
-            let mut decoder = Decoder { rest: &bytes };
+            let mut decoder = Decoder::new(&bytes);
             assert_eq!(Given::decode(&mut decoder), Ok(given), "{kind:?} {text}");
             assert!(decoder.rest.is_empty());
         }

@@ -12,7 +12,6 @@ use crate::limits;
 use crate::sql;
 use crate::system::SystemProperty;
 use crate::value::Value;
-use crate::wire::{DecodeError, Decoder, put_number, put_text};
 
 /// The name of a rule, as its creator wrote it. Names that differ only in case are equal.
 #[derive(Clone)]
@@ -170,87 +169,6 @@ impl Rule {
         }
         Ok(())
     }
-
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        put_text(self.name.as_str(), out);
-        match &self.filter {
-            Filter::True => out.push(TRUE),
-            Filter::False => out.push(FALSE),
-            Filter::Sql(filter) => {
-                out.push(SQL);
-                put_expression(&filter.expression, &filter.parameters, out);
-            }
-            Filter::Correlation(filter) => {
-                out.push(CORRELATION);
-                filter.encode(out);
-            }
-        }
-        out.push(self.action.is_some().into());
-        if let Some(action) = &self.action {
-            put_expression(&action.expression, &action.parameters, out);
-        }
-    }
-
-    /// Decodes one rule from the front and leaves the rest. The rule was valid when it was stored, so it is not checked again.
-    pub fn decode(bytes: &mut &[u8]) -> Result<Rule, DecodeError> {
-        let mut decoder = Decoder { rest: bytes };
-        let name = decoder.text("the name of a rule")?;
-        let name = RuleName::parse(name).map_err(|_| DecodeError::Value("the name of a rule"))?;
-        let filter = match decoder.byte("a filter")? {
-            TRUE => Filter::True,
-            FALSE => Filter::False,
-            SQL => {
-                let (expression, parameters) = read_expression(&mut decoder)?;
-                Filter::Sql(SqlFilter { expression, parameters })
-            }
-            CORRELATION => Filter::Correlation(CorrelationFilter::decode(&mut decoder)?),
-            _ => return Err(DecodeError::Value("a filter")),
-        };
-        let mut action = None;
-        if decoder.flag("an action")? {
-            let (expression, parameters) = read_expression(&mut decoder)?;
-            action = Some(Action { expression, parameters });
-        }
-        *bytes = decoder.rest;
-        Ok(Rule { name, filter, action })
-    }
-}
-
-const TRUE: u8 = 0;
-const FALSE: u8 = 1;
-const SQL: u8 = 2;
-const CORRELATION: u8 = 3;
-
-fn put_expression(expression: &str, parameters: &[(String, Given)], out: &mut Vec<u8>) {
-    put_text(expression, out);
-    put_pairs(parameters, out);
-}
-
-fn put_pairs(pairs: &[(String, Given)], out: &mut Vec<u8>) {
-    put_number(pairs.len() as u64, out);
-    for (name, value) in pairs {
-        put_text(name, out);
-        value.encode(out);
-    }
-}
-
-fn read_expression(decoder: &mut Decoder<'_>) -> Result<(String, Vec<(String, Given)>), DecodeError> {
-    let expression = decoder.text("the text of a filter or action")?.to_owned();
-    Ok((expression, read_pairs(decoder)?))
-}
-
-fn read_pairs(decoder: &mut Decoder<'_>) -> Result<Vec<(String, Given)>, DecodeError> {
-    const WHAT: &str = "a named value";
-    let count = decoder.count(WHAT)?;
-    if count > limits::PARAMETER_COUNT_MAX.max(limits::CORRELATION_PROPERTY_COUNT_MAX) {
-        return Err(DecodeError::Value(WHAT));
-    }
-    let mut pairs = Vec::with_capacity(count);
-    for _ in 0..count {
-        let name = decoder.text(WHAT)?.to_owned();
-        pairs.push((name, Given::decode(decoder)?));
-    }
-    Ok(pairs)
 }
 
 impl CorrelationFilter {
@@ -286,34 +204,6 @@ impl CorrelationFilter {
             Some(name) => Err(RuleError::RepeatedProperty { name: name.to_owned() }),
             None => Ok(()),
         }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        for (_, value) in self.fields() {
-            out.push(value.is_some().into());
-            if let Some(text) = value {
-                put_text(text, out);
-            }
-        }
-        put_pairs(&self.properties, out);
-    }
-
-    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        const WHAT: &str = "a correlation filter";
-        let mut text = || -> Result<Option<String>, DecodeError> {
-            Ok(if decoder.flag(WHAT)? { Some(decoder.text(WHAT)?.to_owned()) } else { None })
-        };
-        Ok(CorrelationFilter {
-            correlation_id: text()?,
-            message_id: text()?,
-            to: text()?,
-            reply_to: text()?,
-            label: text()?,
-            session_id: text()?,
-            reply_to_session_id: text()?,
-            content_type: text()?,
-            properties: read_pairs(decoder)?,
-        })
     }
 }
 

@@ -191,7 +191,7 @@ impl<'a> ValueRef<'a> {
             UUID => ValueRef::Uuid(decoder.array(WHAT)?),
             TIME => ValueRef::Time(i64::from_le_bytes(decoder.array(WHAT)?)),
             SPAN => ValueRef::Span(i64::from_le_bytes(decoder.array(WHAT)?)),
-            _ => return Err(DecodeError::Value(WHAT)),
+            kind => return Err(DecodeError::Unknown { of: "kind of a value", tag: kind.into() }),
         })
     }
 }

@@ -78,7 +78,7 @@ pub struct Entries<'a> {
 
 impl<'a> Entries<'a> {
     pub fn of(view: &'a [u8]) -> Self {
-        Self { decoder: Decoder { rest: view } }
+        Self { decoder: Decoder::new(view) }
     }
 
     fn read(&mut self) -> Result<ViewProperty<'a>, DecodeError> {

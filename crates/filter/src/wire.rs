@@ -1,97 +1,110 @@
-//! The encoding of views, changes and stored rules. Decoding checks everything, because the bytes come from disk or from a peer.
+//! Rules as bytes; the forms are those of [`peeklock_types::wire`].
 
 use bytes::Bytes;
+pub use peeklock_types::wire::DecodeError;
+pub(crate) use peeklock_types::wire::Decoder;
+use peeklock_types::wire::tags::{correlation, expression, filter, rule};
+use peeklock_types::wire::{Wire, put_number};
+use peeklock_types::{tagged_fields, texts};
 
-/// The reason why bytes cannot be decoded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    #[error("the bytes end inside of {0}")]
-    Short(&'static str),
-    #[error("{0} has an impossible value")]
-    Value(&'static str),
-}
+use crate::given::Given;
+use crate::rule::{Action, CorrelationFilter, Filter, Rule, RuleName, SqlFilter};
 
-/// Writes a number with seven bits per byte, the lowest first. The top bit marks that more bytes follow.
-pub(crate) fn put_number(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number.to_le_bytes()[0] | 0x80);
-        number >>= 7;
-    }
-    out.push(number.to_le_bytes()[0]);
-}
-
-pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    put_number(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
-}
+pub(crate) use peeklock_types::wire::put_bytes;
 
 pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
     put_bytes(text.as_bytes(), out);
 }
 
-/// Decodes from the front. Each method names its value for errors.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Decoder<'a> {
-    pub(crate) rest: &'a [u8],
-}
-
-impl<'a> Decoder<'a> {
-    pub(crate) fn byte(&mut self, what: &'static str) -> Result<u8, DecodeError> {
-        let (&byte, rest) = self.rest.split_first().ok_or(DecodeError::Short(what))?;
-        self.rest = rest;
-        Ok(byte)
-    }
-
-    pub(crate) fn flag(&mut self, what: &'static str) -> Result<bool, DecodeError> {
-        match self.byte(what)? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(DecodeError::Value(what)),
-        }
-    }
-
-    pub(crate) fn number(&mut self, what: &'static str) -> Result<u64, DecodeError> {
-        let mut number = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte(what)?;
-            let bits = u64::from(byte & 0x7f);
-            // The tenth byte holds one bit only.
-            if shift == 63 && bits > 1 {
-                break;
-            }
-            number |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Ok(number);
-            }
-        }
-        Err(DecodeError::Value(what))
-    }
-
-    /// Decodes a count of items of at least one byte each, so that a wrong count cannot reserve much memory.
-    pub(crate) fn count(&mut self, what: &'static str) -> Result<usize, DecodeError> {
-        let count = usize::try_from(self.number(what)?).map_err(|_| DecodeError::Value(what))?;
-        if count > self.rest.len() { Err(DecodeError::Short(what)) } else { Ok(count) }
-    }
-
-    pub(crate) fn bytes(&mut self, what: &'static str) -> Result<&'a [u8], DecodeError> {
-        let len = self.count(what)?;
-        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::Short(what))?;
-        self.rest = rest;
-        Ok(bytes)
-    }
-
-    pub(crate) fn text(&mut self, what: &'static str) -> Result<&'a str, DecodeError> {
-        std::str::from_utf8(self.bytes(what)?).map_err(|_| DecodeError::Value(what))
-    }
-
-    pub(crate) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], DecodeError> {
-        let (array, rest) = self.rest.split_first_chunk().ok_or(DecodeError::Short(what))?;
-        self.rest = rest;
-        Ok(*array)
-    }
-}
-
-/// Copies bytes, so that the result does not keep a whole frame in memory.
+/// Copies, because what is kept must not hold on to a whole frame.
 pub(crate) fn keep(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
+}
+
+texts! {
+    RuleName: RuleName::parse;
+}
+
+tagged_fields! { Rule in rule {
+    NAME: name,
+    FILTER: filter,
+    ACTION: action,
+}}
+
+tagged_fields! { SqlFilter in expression {
+    TEXT: expression,
+    PARAMETERS: parameters,
+}}
+
+tagged_fields! { Action in expression {
+    TEXT: expression,
+    PARAMETERS: parameters,
+}}
+
+tagged_fields! { CorrelationFilter in correlation {
+    CORRELATION_ID: correlation_id,
+    MESSAGE_ID: message_id,
+    TO: to,
+    REPLY_TO: reply_to,
+    LABEL: label,
+    SESSION_ID: session_id,
+    REPLY_TO_SESSION_ID: reply_to_session_id,
+    CONTENT_TYPE: content_type,
+    PROPERTIES: properties,
+}}
+
+/// The kind, then what belongs to it.
+impl Wire for Filter {
+    const IS_OPEN: bool = true;
+
+    fn put_value(&self, out: &mut Vec<u8>) {
+        match self {
+            Filter::True => put_number(filter::TRUE, out),
+            Filter::False => put_number(filter::FALSE, out),
+            Filter::Sql(sql) => {
+                put_number(filter::SQL, out);
+                sql.put_value(out);
+            }
+            Filter::Correlation(conditions) => {
+                put_number(filter::CORRELATION, out);
+                conditions.put_value(out);
+            }
+        }
+    }
+
+    fn take_value(input: &mut Decoder<'_>, what: &'static str) -> Result<Self, DecodeError> {
+        match input.number(what)? {
+            filter::TRUE => Ok(Filter::True),
+            filter::FALSE => Ok(Filter::False),
+            filter::SQL => SqlFilter::take_value(input, what).map(Filter::Sql),
+            filter::CORRELATION => CorrelationFilter::take_value(input, what).map(Filter::Correlation),
+            kind => Err(DecodeError::Unknown { of: filter::LIST, tag: kind }),
+        }
+    }
+}
+
+impl Wire for Given {
+    const IS_OPEN: bool = false;
+
+    fn put_value(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+
+    fn take_value(input: &mut Decoder<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        Given::decode(input)
+    }
+}
+
+impl Rule {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.put(out);
+    }
+
+    /// Takes one rule off the front and leaves what follows. The rule is as good as it was when it was written.
+    pub fn decode(bytes: &mut &[u8]) -> Result<Rule, DecodeError> {
+        let mut decoder = Decoder::new(bytes);
+        let rule = decoder.take("a rule")?;
+        *bytes = decoder.rest;
+        Ok(rule)
+    }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Progress {
 }
 
 /// An [`Ownership`] beside the number of its partition.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Owned {
     pub(crate) owner: String,
     pub(crate) epoch: u64,

@@ -1,4 +1,4 @@
-use peeklock_types::wire::DecodeError;
+use peeklock_types::wire::{DecodeError, Decoder};
 use peeklock_types::{BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, HubId, HubSettings, Timestamp};
 
 use crate::checkpoint::{Checkpoint, Etag};
@@ -91,11 +91,20 @@ pub enum Fact {
 impl Fact {
     /// Appends the fact to `out`, as part of group `group`. It tells its own end.
     pub fn encode(&self, group: CommitGroupNumber, out: &mut Vec<u8>) {
-        record::encode(self, group, out);
+        record::put_record(self, group, out);
     }
 
     /// Takes one fact off the front of `input`, which is part of group `group`. After an error `input` is as before.
     pub fn decode(input: &mut &[u8], group: CommitGroupNumber) -> Result<Fact, DecodeError> {
         record::decode(input, group)
+    }
+
+    /// The fact of a record of this kind; `None` if facts of hubs have no such kind.
+    pub fn of_record(
+        kind: u64,
+        fields: Decoder<'_>,
+        group: CommitGroupNumber,
+    ) -> Result<Option<Fact>, DecodeError> {
+        record::take_fields(kind, fields, group)
     }
 }

@@ -82,10 +82,6 @@ impl Producers {
         self.by_last_event.values().filter_map(|id| self.by_id.get(id))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
-    }
-
     /// Whether `count` events from the number of `first` on may be taken.
     pub(crate) fn check(&self, first: Producer, count: u32) -> Result<Verdict, Error> {
         let Some(known) = self.by_id.get(&first.id) else { return Ok(Verdict::New) };
@@ -189,7 +185,7 @@ mod tests {
         }
         known.take(Producer { id: 0, epoch: 0, sequence: 1 }, 1, max);
         known.take(Producer { id: -1, epoch: 0, sequence: 1 }, 1, max + 1);
-        assert_eq!((known.get(1), known.len()), (None, limits::PRODUCERS_MAX));
+        assert_eq!((known.get(1), known.iter().count()), (None, limits::PRODUCERS_MAX));
         assert!(known.get(0).is_some() && known.get(-1).is_some());
     }
 }

@@ -1,6 +1,10 @@
+use peeklock_types::Placement;
+
 /// Settings of the journal. The defaults fit a broker on a common disk, idle or busy.
 #[derive(Clone, Debug)]
 pub struct WalConfig {
+    /// The number of shards of a new directory. An existing directory keeps the number in its file `FORMAT`.
+    pub placement: Placement,
     /// The size of a log segment.
     pub segment_bytes: u64,
     /// The size of the first segment. It is written before the first open returns, so it is small.
@@ -41,6 +45,7 @@ const MIB: u64 = 1024 * 1024;
 impl Default for WalConfig {
     fn default() -> Self {
         WalConfig {
+            placement: Placement::default(),
             segment_bytes: 16 * MIB,
             first_segment_bytes: MIB,
             spares_min: 2,

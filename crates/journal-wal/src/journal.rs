@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use peeklock_journal::{Journal, OpenError, Recovery, Space};
-use peeklock_types::{CommitGroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, Placement, ShardId};
 
 use crate::cold::ColdStore;
 use crate::config::WalConfig;
-use crate::disk::{DirectoryLock, Disk, RealDisk, is_no_room, write_all};
+use crate::disk::{DirectoryLock, Disk, RealDisk, is_no_room};
 use crate::keeper::{Filling, Keeper, prepare_segment};
 use crate::layout::{Layout, number_in, text};
 use crate::log::WalLog;
@@ -26,10 +26,7 @@ use crate::shared::Shared;
 use crate::sim::{Chores, Driver, Work};
 use crate::snapshot::Loaded;
 use crate::writer::Writer;
-use crate::{fetch, locked, snapshot};
-
-const FORMAT: u32 = 2;
-const FORMAT_WORDS: &str = "peeklock journal ";
+use crate::{fetch, format, locked, snapshot};
 
 /// The journal in one directory of a local disk. Clones are handles to the same journal. It closes when the last handle and the last log are
 /// dropped.
@@ -58,7 +55,7 @@ pub struct Stats {
     pub space: Space,
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     let path = text(path);
     move |source| OpenError::Io { action, path, source }
 }
@@ -178,8 +175,10 @@ fn prepare(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<O
         .lock(&layout.lock(), &format!("{}\n", std::process::id()))
         .map_err(failed("locking", &layout.lock()))?;
     let lock = lock.ok_or_else(|| OpenError::Locked { directory: text(directory) })?;
-    settle_format(&*disk, &layout)?;
+    let mut config = config;
+    config.placement = format::settle(&*disk, &layout, config.placement)?;
     let Found { live, unused, next_id, end, next_commit, shards } = recovery::recover(&*disk, &layout)?;
+    format::check_shards(&layout, config.placement, shards.keys().copied())?;
     if live.is_empty() {
         expect_no_log(&*disk, &layout)?;
     }
@@ -194,75 +193,6 @@ fn prepare(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<O
     measure(&shared)?;
     let writer = Writer::new(Arc::clone(&shared), end, next_commit);
     Ok(Opened { shared, writer, lock })
-}
-
-/// Checks the format of the directory, or creates a directory of this format.
-fn settle_format(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
-    let path = layout.format();
-    match read_file(disk, &path) {
-        Ok(bytes) => {
-            check_format(layout, &bytes)?;
-            // The last run may have died before its sync. The data that this run reads must survive a power failure.
-            let mut directories = [layout.root.clone(), layout.wal_dir()].into_iter();
-            return directories.try_for_each(|dir| disk.sync_dir(&dir).map_err(failed("syncing", &dir)));
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed("reading", &path)(error)),
-    }
-    if disk.list(&layout.wal_dir()).is_ok_and(|entries| !entries.is_empty()) {
-        let what = "the file is missing, but the directory holds a log".to_owned();
-        return Err(OpenError::Corrupt { file: text(&path), offset: 0, what });
-    }
-    create_format(disk, layout).map_err(failed("preparing", &layout.root))
-}
-
-fn create_format(disk: &dyn Disk, layout: &Layout) -> io::Result<()> {
-    for directory in [layout.wal_dir(), layout.cold_root(), layout.snapshot_root()] {
-        disk.create_dir_all(&directory)?;
-    }
-    let draft = layout.format().with_extension("tmp");
-    let file = disk.create(&draft)?;
-    write_all(&*file, format!("{FORMAT_WORDS}{FORMAT}\n").as_bytes(), 0)?;
-    file.sync()?;
-    disk.rename(&draft, &layout.format())?;
-    disk.sync_dir(&layout.root)?;
-    sync_parent(disk, &layout.root)
-}
-
-/// Syncs the parent, because the directory may be new. If this process must not open the parent, its owner is responsible for it.
-fn sync_parent(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
-    let parent = match directory.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => return Ok(()),
-    };
-    match disk.sync_dir(parent) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        other => other,
-    }
-}
-
-fn check_format(layout: &Layout, bytes: &[u8]) -> Result<(), OpenError> {
-    let words = std::str::from_utf8(bytes).ok().and_then(|text| text.trim_end().strip_prefix(FORMAT_WORDS));
-    match words.and_then(|number| number.parse::<u32>().ok()) {
-        Some(FORMAT) => Ok(()),
-        Some(found) if found > FORMAT => {
-            Err(OpenError::NewerFormat { directory: text(&layout.root), found, known: FORMAT })
-        }
-        Some(found) => Err(OpenError::OlderFormat { directory: text(&layout.root), found, known: FORMAT }),
-        _ => {
-            let what = "it does not name the format of the directory".to_owned();
-            Err(OpenError::Corrupt { file: text(&layout.format()), offset: 0, what })
-        }
-    }
-}
-
-fn read_file(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
-    const FORMAT_BYTES_MAX: u64 = 4096;
-    let file = disk.open(path)?;
-    let mut bytes = vec![0; usize::try_from(file.size_bytes()?.min(FORMAT_BYTES_MAX)).unwrap_or(0)];
-    file.read_at(&mut bytes, 0)?;
-    Ok(bytes)
 }
 
 /// The segment that was written last is never reused, so a directory with snapshots or cold bodies must have a log.
@@ -397,6 +327,10 @@ fn measure(shared: &Shared) -> Result<(), OpenError> {
 
 impl Journal for WalJournal {
     type Log = WalLog;
+
+    fn placement(&self) -> Placement {
+        self.handle.shared.config.placement
+    }
 
     async fn open(&self, id: ShardId) -> Result<(WalLog, Recovery), OpenError> {
         let shared = Arc::clone(&self.handle.shared);

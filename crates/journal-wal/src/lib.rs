@@ -6,6 +6,7 @@ mod cold;
 mod config;
 pub mod disk;
 mod fetch;
+mod format;
 mod frame;
 mod gather;
 mod journal;

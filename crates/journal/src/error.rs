@@ -27,15 +27,17 @@ pub enum OpenError {
     },
     /// A newer version of the program wrote the data.
     #[error(
-        "the data directory {directory} has format {found}, this program knows up to {known}; use a newer version of the program"
+        "the data directory {directory} has {what}: it needs version {needs} of the program or a later one, and this is version {this}. Nothing was changed"
     )]
     NewerFormat {
         /// The directory.
         directory: String,
-        /// The format that it has.
-        found: u32,
-        /// The newest format that this program supports.
-        known: u32,
+        /// The format or the word that this program does not know.
+        what: String,
+        /// The first version of the program that can open the directory.
+        needs: String,
+        /// The version of this program.
+        this: String,
     },
     /// A version that was never released wrote the data.
     #[error(

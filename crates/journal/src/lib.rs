@@ -62,7 +62,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 pub use peeklock_types::{BodyRange, BodyRef, StoredBody};
-use peeklock_types::{CommitGroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, Placement, ShardId};
 
 pub use self::error::{AppendError, BodyError, OpenError, Poisoned, ReadError, SnapshotError};
 pub use self::group_head::GroupHead;
@@ -73,6 +73,9 @@ pub use self::payload::Payload;
 pub trait Journal: Send + Sync + 'static {
     /// The log of one shard.
     type Log: Log;
+
+    /// Which shard owns which name. It belongs to the data and never changes.
+    fn placement(&self) -> Placement;
 
     /// Opens the log of `shard`, creates it if there is none, and fences every earlier owner of it (G4).
     ///

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use peeklock_types::{BodyPlace, BodyRange, CommitGroupNumber, ShardId, StoredBody};
+use peeklock_types::{BodyPlace, BodyRange, CommitGroupNumber, Placement, ShardId, StoredBody};
 use tokio::sync::watch;
 
 use self::faults::Faults;
@@ -32,6 +32,7 @@ pub struct MemoryJournal {
 #[derive(Debug)]
 struct Store {
     backlog_bytes_max: usize,
+    placement: Placement,
     settings: Mutex<Settings>,
     shards: Mutex<HashMap<ShardId, Arc<Shard>>>,
 }
@@ -93,10 +94,20 @@ impl MemoryJournal {
         Self::with_backlog_bytes_max(BACKLOG_BYTES_MAX)
     }
 
+    /// Makes an empty journal with this placement.
+    pub fn with_placement(placement: Placement) -> Self {
+        Self::build(BACKLOG_BYTES_MAX, placement)
+    }
+
     /// Makes an empty journal that rejects appends as busy while more than `backlog_bytes_max` wait above the watermark of a shard.
     pub fn with_backlog_bytes_max(backlog_bytes_max: usize) -> Self {
+        Self::build(backlog_bytes_max, Placement::default())
+    }
+
+    fn build(backlog_bytes_max: usize, placement: Placement) -> Self {
         let settings = Mutex::new(Settings { held: false, space: Space::Enough });
-        MemoryJournal { store: Arc::new(Store { backlog_bytes_max, settings, shards: Mutex::default() }) }
+        let store = Store { backlog_bytes_max, placement, settings, shards: Mutex::default() };
+        MemoryJournal { store: Arc::new(store) }
     }
 
     /// Holds every watermark at its current group. Opening a log while the watermark is held loses the groups above it, like a power failure.
@@ -263,6 +274,10 @@ impl State {
 
 impl Journal for MemoryJournal {
     type Log = MemoryLog;
+
+    fn placement(&self) -> Placement {
+        self.store.placement
+    }
 
     fn open(&self, id: ShardId) -> impl Future<Output = Result<(MemoryLog, Recovery), OpenError>> + Send {
         let shard = self.store.shard(id);

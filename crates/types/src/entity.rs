@@ -354,7 +354,8 @@ mod tests {
         let topic = EntityName::parse("SHOP/orders").unwrap();
         assert_eq!(name.topic(), Some(topic.clone()));
         assert_eq!(EntityName::subscription(&topic, "audit").unwrap(), name);
-        assert_eq!(crate::ShardId::of(&name), crate::ShardId::of(&topic));
+        let placement = crate::Placement::default();
+        assert_eq!(placement.of(&name), placement.of(&topic));
         assert_eq!(topic.topic(), None);
         let path = EntityPath::parse("shop/orders/Subscriptions/audit/$DeadLetterQueue").unwrap();
         assert_eq!((path.name, path.sub_queue), (name, SubQueue::DeadLetter));

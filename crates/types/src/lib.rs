@@ -14,13 +14,14 @@ mod queue_group;
 mod session;
 mod settings;
 mod time;
+mod version;
 
 pub mod wire;
 
 pub use body::{BodyPlace, BodyRange, BodyRef, StoredBody};
 pub use entity::{EntityKind, EntityName, EntityPath, NameError, SubQueue};
 pub use hub::{ConsumerGroup, ConsumerGroupError, ExpiredPosition, HubId, HubSettings, HubSettingsError};
-pub use number::{CommitGroupNumber, LockToken, ReceiverId, SequenceNumber, ShardId};
+pub use number::{CommitGroupNumber, LockToken, Placement, ReceiverId, SequenceNumber, ShardId};
 pub use order::{
     ClassName, ClassNameError, ClassRule, ClassSettings, OrderError, OrderPolicy, OrderSettings, Rate,
     Target, TenantClass, TenantSettings,
@@ -30,3 +31,4 @@ pub use queue_group::{MemberSettings, QueueGroupError, QueueGroupSettings, Queue
 pub use session::{SessionId, SessionIdError};
 pub use settings::{PoisonSession, QueueSettings, QueueStatus, RetryPolicy, SettingsError, Tier, limits};
 pub use time::Timestamp;
+pub use version::ProgramVersion;

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::num::NonZeroU16;
 
 use uuid::Uuid;
 
@@ -27,28 +28,57 @@ impl fmt::Display for SequenceNumber {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
 
-impl ShardId {
-    /// How many shards a broker has. Entities find their shard by it, so it belongs to the format of the data directory.
-    pub const COUNT: u16 = 8;
+/// Which shard owns which name, by the number of shards. The number belongs to the data: it is chosen once, when a data directory is created, and
+/// never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Placement {
+    shard_count: NonZeroU16,
+}
+
+impl Placement {
+    /// The number of shards of a data directory that names none.
+    pub const SHARD_COUNT_DEFAULT: u16 = 8;
+    pub const SHARD_COUNT_MAX: u16 = 256;
+
+    /// `None` if the number is 0 or too large.
+    pub fn new(shard_count: u16) -> Option<Self> {
+        let shard_count =
+            NonZeroU16::new(shard_count).filter(|count| count.get() <= Self::SHARD_COUNT_MAX)?;
+        Some(Placement { shard_count })
+    }
+
+    pub fn shard_count(self) -> u16 {
+        self.shard_count.get()
+    }
+
+    pub fn shards(self) -> impl Iterator<Item = ShardId> {
+        (0..self.shard_count()).map(ShardId)
+    }
 
     /// The shard that owns the entity of this name.
-    pub fn of(name: &EntityName) -> ShardId {
-        Self::of_hash(hash(name))
+    pub fn of(self, name: &EntityName) -> ShardId {
+        self.of_hash(hash(name))
     }
 
     /// The shard that owns a partition of the hub of this name. Neighbours lie in different shards, so that a hub uses all of them alike.
-    pub fn of_partition(hub: &EntityName, partition: u32) -> ShardId {
-        Self::of_hash(hash(hub).wrapping_add(u64::from(partition)))
+    pub fn of_partition(self, hub: &EntityName, partition: u32) -> ShardId {
+        self.of_hash(hash(hub).wrapping_add(u64::from(partition)))
     }
 
     /// The shard that owns the container of blobs of this name.
-    pub fn of_container(name: &str) -> ShardId {
-        Self::of_hash(hash_of(name))
+    pub fn of_container(self, name: &str) -> ShardId {
+        self.of_hash(hash_of(name))
     }
 
-    fn of_hash(hash: u64) -> ShardId {
+    fn of_hash(self, hash: u64) -> ShardId {
         #[expect(clippy::cast_possible_truncation, reason = "a rest below the count")]
-        ShardId((hash % u64::from(Self::COUNT)) as u16)
+        ShardId((hash % u64::from(self.shard_count())) as u16)
+    }
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Placement { shard_count: const { NonZeroU16::new(Self::SHARD_COUNT_DEFAULT).unwrap() } }
     }
 }
 
@@ -158,6 +188,18 @@ impl fmt::Debug for LockToken {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_keep_their_shards() {
+        let name = |text| EntityName::parse(text).unwrap();
+        let eight = Placement::default();
+        let shards = ["orders", "bills", "Shop/Orders"].map(|text| eight.of(&name(text)).0);
+        assert_eq!((shards, eight.of_partition(&name("meters"), 9).0), ([4, 5, 3], 4));
+        assert_eq!(eight.of_container("box").0, 2);
+        let three = Placement::new(3).unwrap();
+        assert!((0..9).all(|number| three.of_partition(&name("meters"), number).0 < 3));
+        assert_eq!((Placement::new(0), Placement::new(257)), (None, None));
+    }
 
     #[test]
     fn a_lock_token_names_its_message() {

@@ -5,7 +5,7 @@ use peeklock_blobs::{
     Blob, BlobName, Block, BlockId, BlockSource, Condition, ContainerName, ContainerView, Etag, Found,
     LeaseAction, LeaseId, Leased, Metadata, NewBlob, Page,
 };
-use peeklock_types::{EntityName, ShardId, Timestamp};
+use peeklock_types::{EntityName, Timestamp};
 
 use super::AdminError;
 use crate::broker::Broker;
@@ -21,7 +21,7 @@ impl Broker {
         name: ContainerName,
         metadata: Metadata,
     ) -> Result<ContainerView, AdminError> {
-        let place = place(&name);
+        let place = self.place_container(name.as_str());
         self.ask(place, CreateContainer { name, metadata }).await
     }
 
@@ -31,7 +31,7 @@ impl Broker {
         metadata: Metadata,
         condition: Condition,
     ) -> Result<(Etag, Timestamp), AdminError> {
-        let place = place(&name);
+        let place = self.place_container(name.as_str());
         self.ask(place, SetContainerMetadata { name, metadata, condition }).await.map(changed)
     }
 
@@ -41,12 +41,12 @@ impl Broker {
         name: ContainerName,
         condition: Condition,
     ) -> Result<(), AdminError> {
-        let place = place(&name);
+        let place = self.place_container(name.as_str());
         self.ask(place, DeleteContainer { name, condition }).await
     }
 
     pub async fn container(&self, name: ContainerName) -> Result<ContainerView, AdminError> {
-        let place = place(&name);
+        let place = self.place_container(name.as_str());
         self.ask(place, ShowContainer { name }).await
     }
 
@@ -72,7 +72,7 @@ impl Broker {
         new: NewBlob,
         condition: Condition,
     ) -> Result<(Etag, Timestamp), AdminError> {
-        let place = place(&container);
+        let place = self.place_container(container.as_str());
         self.ask(place, PutBlob { container, blob, new, condition }).await.map(changed)
     }
 
@@ -85,7 +85,7 @@ impl Broker {
         content: Bytes,
         lease_id: Option<LeaseId>,
     ) -> Result<(), AdminError> {
-        let place = place(&container);
+        let place = self.place_container(container.as_str());
         let request = PutBlock { container, blob, id, content, lease_id };
         self.ask(place, request).await
     }
@@ -99,7 +99,7 @@ impl Broker {
         new: NewBlob,
         condition: Condition,
     ) -> Result<(Etag, Timestamp), AdminError> {
-        let place = place(&container);
+        let place = self.place_container(container.as_str());
         self.ask(place, PutBlockList { container, blob, list, new, condition }).await.map(changed)
     }
 
@@ -109,7 +109,7 @@ impl Broker {
         container: ContainerName,
         blob: BlobName,
     ) -> Result<(Vec<Block>, Vec<Block>), AdminError> {
-        let place = place(&container);
+        let place = self.place_container(container.as_str());
         let Blocks { committed, uncommitted } = self.ask(place, ShowBlocks { container, blob }).await?;
         Ok((committed, uncommitted))
     }
@@ -122,7 +122,7 @@ impl Broker {
         action: LeaseAction,
         condition: Condition,
     ) -> Result<Leased, AdminError> {
-        let place = place(&container);
+        let place = self.place_container(container.as_str());
         self.ask(place, LeaseBlob { container, blob, action, condition }).await
     }
 
@@ -133,7 +133,7 @@ impl Broker {
         metadata: Metadata,
         condition: Condition,
     ) -> Result<(Etag, Timestamp), AdminError> {
-        let place = place(&container);
+        let place = self.place_container(container.as_str());
         self.ask(place, SetBlobMetadata { container, blob, metadata, condition }).await.map(changed)
     }
 
@@ -143,12 +143,12 @@ impl Broker {
         blob: BlobName,
         condition: Condition,
     ) -> Result<(), AdminError> {
-        let place = place(&container);
+        let place = self.place_container(container.as_str());
         self.ask(place, DeleteBlob { container, blob, condition }).await
     }
 
     pub async fn blob(&self, container: ContainerName, blob: BlobName) -> Result<Blob, AdminError> {
-        let place = place(&container);
+        let place = self.place_container(container.as_str());
         self.ask(place, ShowBlob { container, blob }).await
     }
 
@@ -158,7 +158,7 @@ impl Broker {
         container: ContainerName,
         page: Page,
     ) -> Result<Found<(BlobName, Blob)>, AdminError> {
-        let place = place(&container);
+        let place = self.place_container(container.as_str());
         self.ask(place, ListBlobs { container, page }).await
     }
 
@@ -174,8 +174,4 @@ impl Broker {
 
 fn changed(Changed { etag, at }: Changed) -> (Etag, Timestamp) {
     (etag, at)
-}
-
-fn place(container: &ContainerName) -> usize {
-    ShardId::of_container(container.as_str()).0.into()
 }

@@ -8,7 +8,7 @@ use peeklock_broker::request::entities::{Delete, Update};
 use peeklock_broker::request::settling::Settle;
 use peeklock_broker::request::transactions::Commit;
 use peeklock_broker::{Batch, Error, Ticket, TransactionSend, TransactionSettle};
-use peeklock_types::{EntityName, QueueSettings, QueueStatus, ShardId, SubQueue};
+use peeklock_types::{EntityName, Placement, QueueSettings, QueueStatus, SubQueue};
 
 fn name(text: &str) -> EntityName {
     EntityName::parse(text).unwrap()
@@ -21,7 +21,10 @@ fn forwarding(target: &str) -> QueueSettings {
 /// A name like `near`, owned by another shard.
 fn far_from(near: &str) -> String {
     let names = (0..).map(|number| format!("far{number}"));
-    names.into_iter().find(|far| ShardId::of(&name(far)) != ShardId::of(&name(near))).unwrap()
+    names
+        .into_iter()
+        .find(|far| Placement::default().of(&name(far)) != Placement::default().of(&name(near)))
+        .unwrap()
 }
 
 async fn wait_for(queue: &mut TestQueue<'_>, sub_queue: SubQueue, count: usize) -> Vec<bytes::Bytes> {

@@ -10,7 +10,7 @@ use peeklock_broker::blob::{
     Metadata, NewBlob, Page, StockKind, Tag,
 };
 use peeklock_broker::{AdminError, BLOB_BYTES_MAX, Error};
-use peeklock_types::{EntityName, ShardId};
+use peeklock_types::{EntityName, Placement, ShardId};
 
 fn container(name: &str) -> ContainerName {
     ContainerName::parse(name).unwrap()
@@ -74,7 +74,7 @@ async fn a_snapshot_holds_blobs_and_their_tags() {
     let rig = Rig::start().await;
     rig.broker.create_container(container("checkpoints"), metadata(&[("a", "b")])).await.unwrap();
     let first = claim(&rig, "a", if_new()).await.unwrap();
-    for shard in 0..ShardId::COUNT {
+    for shard in 0..Placement::SHARD_COUNT_DEFAULT {
         rig.journal.ask_snapshot(ShardId(shard));
     }
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -157,7 +157,7 @@ async fn large_blobs_of_all_shards_share_a_budget() {
     for name in ["box", "other"] {
         rig.broker.create_container(container(name), Metadata::default()).await.unwrap();
     }
-    assert_ne!(ShardId::of_container("box"), ShardId::of_container("other"));
+    assert_ne!(Placement::default().of_container("box"), Placement::default().of_container("other"));
     let content = Bytes::from(vec![7; 4 << 20]);
     let put = async |name: &str, number: usize| {
         let new = NewBlob { content: content.clone(), ..NewBlob::default() };

@@ -14,7 +14,7 @@ use peeklock_broker::{
 };
 use peeklock_journal::{BodyRange, MemoryJournal};
 use peeklock_types::{
-    CommitGroupNumber, EntityKind, EntityName, LockToken, QueueSettings, ShardId, SubQueue,
+    CommitGroupNumber, EntityKind, EntityName, LockToken, Placement, QueueSettings, SubQueue,
 };
 
 const LARGE_BYTES: u32 = 3 * 1024 * 1024;
@@ -98,7 +98,7 @@ async fn a_large_message_is_stored_once_and_given_back_with_its_last_copy() {
         &[("a", None), ("b", None), ("c", None), ("none", Some(sql("r", "1 = 2")))],
     )
     .await;
-    let shard = ShardId::of(&name("news"));
+    let shard = Placement::default().of(&name("news"));
     let body: Vec<u8> = (0..LARGE_BYTES).map(|n| (n % 251) as u8).collect();
     let mut topic = rig.queue("news").await;
     upload(&rig, &mut topic, &body).await.unwrap();
@@ -168,7 +168,10 @@ async fn evacuation_copies_a_shared_body_once() {
 /// A name of another shard than that of `near`.
 fn far_from(near: &str) -> String {
     let names = (0..).map(|number| format!("far{number}"));
-    names.into_iter().find(|far| ShardId::of(&name(far)) != ShardId::of(&name(near))).unwrap()
+    names
+        .into_iter()
+        .find(|far| Placement::default().of(&name(far)) != Placement::default().of(&name(near)))
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,10 +196,13 @@ async fn what_is_forwarded_to_a_topic_meets_its_filters() {
         let shown = |subscription: &str| EntityName::subscription(&name(&topic), subscription).unwrap();
         let count = async |subscription| rig.broker.show(shown(subscription)).await.unwrap().counts;
         assert_eq!((count("high").await.active_count, count("all").await.active_count), (2, 4));
-        assert_eq!(rig.journal.standalone_bytes(ShardId::of(&name(&topic))), 2 * u64::from(LARGE_BYTES));
+        assert_eq!(
+            rig.journal.standalone_bytes(Placement::default().of(&name(&topic))),
+            2 * u64::from(LARGE_BYTES)
+        );
         rig.broker.delete(name(&topic), None).await.unwrap();
         settle_down().await;
-        assert_eq!(rig.journal.standalone_bytes(ShardId::of(&name(&topic))), 0);
+        assert_eq!(rig.journal.standalone_bytes(Placement::default().of(&name(&topic))), 0);
     }
 }
 

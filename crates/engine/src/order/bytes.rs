@@ -1,73 +1,92 @@
-//! What of an order is kept in snapshots: what follows from facts, and cannot be seen from the messages.
-//!
-//! ```text
-//! before the messages: number of lanes, then for each: place, class, tenant class, tenant (optional), whether it gets new messages
-//! behind them:         virtual time, estimate, sweep mark; for each class: tag, virtual time; for each lane: tag, estimate
-//! ```
+//! What of an order is kept in snapshots: what follows from facts, and cannot be seen from the messages. Lanes come before the messages, the pace of
+//! the order behind them.
 
-use std::sync::Arc;
-
-use peeklock_types::limits;
+use peeklock_types::wire::tags::{pace, stored_lane};
+use peeklock_types::{limits, tagged_fields};
 
 use super::lane::Lane;
 use super::{LaneKey, LaneSlot, Order};
-use crate::wire::{DecodeError, Decoder, put_number, put_optional};
+use crate::wire::{DecodeError, Decoder, Wire};
 
 const WHAT: &str = "a lane";
 
-pub(crate) fn put_key(key: &LaneKey, out: &mut Vec<u8>) {
-    out.extend_from_slice(&[key.class, key.tenant_class]);
-    put_optional(key.tenant.as_deref().map(str::as_bytes), out);
+struct StoredLane {
+    place: u64,
+    key: LaneKey,
+    is_open: bool,
 }
 
-impl Decoder<'_> {
-    pub(crate) fn lane_key(&mut self) -> Result<LaneKey, DecodeError> {
-        let (class, tenant_class) = (self.byte(WHAT)?, self.byte(WHAT)?);
-        let tenant = |decoder: &mut Self| decoder.text(limits::TENANT_BYTES_MAX, WHAT).map(Arc::from);
-        Ok(LaneKey { class, tenant_class, tenant: self.flag(WHAT)?.then(|| tenant(self)).transpose()? })
-    }
+tagged_fields! { StoredLane in stored_lane {
+    PLACE: place,
+    KEY: key,
+    IS_OPEN: is_open,
+}}
+
+/// How far the classes and lanes of an order have come.
+struct Pace {
+    virtual_time: u64,
+    estimate_ms: u32,
+    sweep_at: u64,
+    /// Tag and virtual time of each.
+    classes: Vec<(u64, u64)>,
+    /// Tag and estimate of each.
+    lanes: Vec<(u64, u32)>,
 }
+
+tagged_fields! { Pace in pace {
+    VIRTUAL_TIME: virtual_time,
+    ESTIMATE_MS: estimate_ms,
+    SWEEP_AT: sweep_at,
+    CLASSES: classes,
+    LANES: lanes,
+}}
 
 impl Order {
     pub(crate) fn put_lanes(&self, out: &mut Vec<u8>) {
-        put_number(self.lanes.iter().flatten().count() as u64, out);
         for (place, lane) in self.lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
-            put_number(place as u64, out);
-            put_key(&lane.key, out);
             // Of two lanes that have become one and the same, only one gets new messages.
-            out.push((self.by_key.get(&lane.key).copied() == LaneSlot::of(place)).into());
+            let is_open = self.by_key.get(&lane.key).copied() == LaneSlot::of(place);
+            StoredLane { place: place as u64, key: lane.key.clone(), is_open }.put(out);
         }
     }
 
-    pub(crate) fn put_tags(&self, out: &mut Vec<u8>) {
-        put_number(self.ranking.virtual_time, out);
-        put_number(self.estimate_ms.into(), out);
-        put_number(self.sweep_at as u64, out);
-        for (class, source) in self.classes.iter().zip(&self.ranking.sources) {
-            put_number(source.tag, out);
-            put_number(class.virtual_time, out);
-        }
-        for lane in self.lanes.iter().flatten() {
-            put_number(lane.tag, out);
-            put_number(lane.estimate_ms.into(), out);
-        }
+    pub(crate) fn put_pace(&self, out: &mut Vec<u8>) {
+        let pace = Pace {
+            virtual_time: self.ranking.virtual_time,
+            estimate_ms: self.estimate_ms,
+            sweep_at: self.sweep_at as u64,
+            classes: self
+                .classes
+                .iter()
+                .zip(&self.ranking.sources)
+                .map(|(class, source)| (source.tag, class.virtual_time))
+                .collect(),
+            lanes: self.lanes.iter().flatten().map(|lane| (lane.tag, lane.estimate_ms)).collect(),
+        };
+        pace.put_value(out);
     }
 
     /// Into an order whose messages are all there: bringing them in has moved the tags.
-    pub(crate) fn restore_tags(&mut self, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
-        self.ranking.virtual_time = decoder.number(WHAT)?;
-        self.estimate_ms = decoder.number32(WHAT)?;
-        let sweep_at = usize::try_from(decoder.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?;
+    pub(crate) fn restore_pace(&mut self, bytes: Decoder<'_>) -> Result<(), DecodeError> {
+        let pace: Pace = bytes.whole("the pace of an order")?;
+        self.ranking.virtual_time = pace.virtual_time;
+        self.estimate_ms = pace.estimate_ms;
+        let sweep_at = usize::try_from(pace.sweep_at).map_err(|_| DecodeError::Value(WHAT))?;
         self.sweep_at = sweep_at.min(limits::LANES_MAX);
-        for (class, source) in self.classes.iter_mut().zip(&mut self.ranking.sources) {
-            source.tag = decoder.number(WHAT)?;
-            class.virtual_time = decoder.number(WHAT)?;
+        let lane_count = self.lanes.iter().flatten().count();
+        if pace.classes.len() != self.classes.len() || pace.lanes.len() != lane_count {
+            return Err(DecodeError::Value("the pace of an order"));
         }
+        let sources = &mut self.ranking.sources;
+        for ((class, source), (tag, virtual_time)) in self.classes.iter_mut().zip(sources).zip(pace.classes) {
+            (source.tag, class.virtual_time) = (tag, virtual_time);
+        }
+        let mut paces = pace.lanes.into_iter();
         for index in 0..self.lanes.len() {
             let Some(lane) = &mut self.lanes[index] else { continue };
-            lane.tag = decoder.number(WHAT)?;
-            lane.estimate_ms = decoder.number32(WHAT)?;
+            let Some((tag, estimate_ms)) = paces.next() else { break };
+            (lane.tag, lane.estimate_ms) = (tag, estimate_ms);
             if let Some(slot) = LaneSlot::of(index) {
                 self.list(slot);
             }
@@ -76,10 +95,10 @@ impl Order {
     }
 
     /// Into an order that is new.
-    pub(crate) fn restore_lanes(&mut self, decoder: &mut Decoder<'_>) -> Result<(), DecodeError> {
-        for _ in 0..decoder.number(WHAT)? {
-            let place = usize::try_from(decoder.number(WHAT)?).map_err(|_| DecodeError::Value(WHAT))?;
-            let key = decoder.lane_key()?;
+    pub(crate) fn restore_lanes(&mut self, mut bytes: Decoder<'_>) -> Result<(), DecodeError> {
+        while !bytes.is_empty() {
+            let StoredLane { place, key, is_open } = bytes.take(WHAT)?;
+            let place = usize::try_from(place).map_err(|_| DecodeError::Value(WHAT))?;
             let lane = Lane::new(key.clone(), self.has_sessions, 0, 0);
             let fits = usize::from(key.class) < self.classes.len()
                 && usize::from(key.tenant_class) < self.tenant_classes.len()
@@ -89,7 +108,7 @@ impl Order {
             self.lanes.resize_with(place, || None);
             self.lanes.push(Some(lane));
             self.empty_count += 1;
-            if decoder.flag(WHAT)? && self.by_key.insert(key, slot).is_some() {
+            if is_open && self.by_key.insert(key, slot).is_some() {
                 return Err(DecodeError::Value(WHAT));
             }
         }

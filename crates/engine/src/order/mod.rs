@@ -26,7 +26,6 @@ use std::time::Duration;
 use peeklock_types::{ClassName, OrderSettings, Timestamp};
 
 use self::bucket::Bucket;
-pub(crate) use self::bytes::put_key;
 pub(crate) use self::classify::Classifier;
 pub(crate) use self::explain::Candidate;
 use self::fair::Work;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use peeklock_engine::{Engine, EntityId, Fact, Output, record};
 use peeklock_types::{
-    BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, RetryPolicy, SequenceNumber, SubQueue,
-    Timestamp,
+    BodyRef, CommitGroupNumber, EntityName, LockToken, Placement, QueueSettings, RetryPolicy, SequenceNumber,
+    SubQueue, Timestamp,
 };
 
 use crate::Step;
@@ -228,7 +228,9 @@ impl World {
     fn replay(&self, from_snapshot: bool) -> Engine {
         let last = self.groups.iter().rposition(|group| group.snapshot.is_some()).filter(|_| from_snapshot);
         let mut engine = match last {
-            Some(at) => Engine::restore(self.groups[at].snapshot.as_ref().unwrap()).unwrap(),
+            Some(at) => {
+                Engine::restore(self.groups[at].snapshot.as_ref().unwrap(), Placement::default()).unwrap()
+            }
             None => Engine::default(),
         };
         for (group, number) in self.groups.iter().zip(1..).skip(last.map_or(0, |at| at + 1)) {

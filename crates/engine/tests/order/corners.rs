@@ -1,7 +1,7 @@
 //! Corners where orders, sessions, rates and changes meet.
 
 use peeklock_engine::{ReceiveMode, SessionWish, Settlement};
-use peeklock_types::{OrderPolicy, OrderSettings, Rate, SessionId, Target, Timestamp};
+use peeklock_types::{OrderPolicy, OrderSettings, Placement, Rate, SessionId, Target, Timestamp};
 
 use crate::world::{Job, World, class, class_name, classes, fair, millis, secs, settings};
 
@@ -209,7 +209,7 @@ fn a_snapshot_of_locked_messages_of_a_new_order_is_the_same() {
     world.take(ReceiveMode::PeekLock, 1);
     world.set_order(Some(classes(OrderPolicy::Aged, 1)));
     let bytes = world.engine.snapshot();
-    let again = peeklock_engine::Engine::restore(&bytes).unwrap().snapshot();
+    let again = peeklock_engine::Engine::restore(&bytes, Placement::default()).unwrap().snapshot();
     assert!(bytes == again);
 }
 

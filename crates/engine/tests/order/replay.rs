@@ -1,7 +1,7 @@
 //! After a crash the order is what it was: facts give the same order as they gave before, from the first one on or from a snapshot.
 
 use peeklock_engine::{ReceiveMode, SessionWish, Settlement};
-use peeklock_types::{LockToken, OrderPolicy, OrderSettings, QueueSettings};
+use peeklock_types::{LockToken, OrderPolicy, OrderSettings, Placement, QueueSettings};
 use proptest::prelude::*;
 
 use crate::world::{ABANDON, Dice, Job, JobId, World, classes, fair, millis, secs, settings};
@@ -107,7 +107,7 @@ proptest! {
         prop_assert!(from_facts.snapshot() == bytes, "facts alone");
         let from_snapshot = world.replay(Some((&snapshot, done)));
         prop_assert!(from_snapshot.snapshot() == bytes, "a snapshot and later facts");
-        let restored = peeklock_engine::Engine::restore(&bytes).unwrap();
+        let restored = peeklock_engine::Engine::restore(&bytes, Placement::default()).unwrap();
         prop_assert!(restored.snapshot() == bytes, "a snapshot alone");
 
         let mut others = [from_facts, from_snapshot, restored].map(|engine| world.continued_by(engine));
@@ -129,7 +129,7 @@ proptest! {
         }
         let _some = sessions_in_order(&mut world, 5);
         let bytes = world.engine.snapshot();
-        let restored = peeklock_engine::Engine::restore(&bytes).unwrap();
+        let restored = peeklock_engine::Engine::restore(&bytes, Placement::default()).unwrap();
         let mut others = [world.replay(None), restored].map(|engine| world.continued_by(engine));
         world.wait(secs(5));
         let expected = sessions_in_order(&mut world, usize::MAX);

@@ -10,8 +10,8 @@ use peeklock_engine::{
 use peeklock_filter::{Value, ViewBuilder};
 use peeklock_types::{
     BodyPlace, BodyRef, ClassName, ClassSettings, CommitGroupNumber, EntityName, LockToken, OrderPolicy,
-    OrderSettings, QueueSettings, SequenceNumber, SessionId, SubQueue, TenantClass, TenantSettings,
-    Timestamp,
+    OrderSettings, Placement, QueueSettings, SequenceNumber, SessionId, SubQueue, TenantClass,
+    TenantSettings, Timestamp,
 };
 
 pub(crate) const MAIN: SubQueue = SubQueue::Main;
@@ -301,7 +301,7 @@ impl World {
     /// All facts so far, by way of their bytes, into an engine.
     pub(crate) fn replay(&self, from: Option<(&[u8], usize)>) -> Engine {
         let (mut engine, done) = match from {
-            Some((snapshot, done)) => (Engine::restore(snapshot).unwrap(), done),
+            Some((snapshot, done)) => (Engine::restore(snapshot, Placement::default()).unwrap(), done),
             None => (Engine::default(), 0),
         };
         let (group, mut bytes) = (CommitGroupNumber(self.next_id), Vec::new());

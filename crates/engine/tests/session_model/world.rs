@@ -8,7 +8,7 @@ use peeklock_engine::{
     NewMessage, Output, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
 use peeklock_types::{
-    BodyRef, CommitGroupNumber, EntityName, LockToken, PoisonSession, QueueSettings, RetryPolicy,
+    BodyRef, CommitGroupNumber, EntityName, LockToken, Placement, PoisonSession, QueueSettings, RetryPolicy,
     SequenceNumber, SessionId, SubQueue, Timestamp,
 };
 
@@ -405,7 +405,9 @@ impl World {
     fn replay(&self, from_snapshot: bool) -> Engine {
         let last = self.groups.iter().rposition(|group| group.snapshot.is_some()).filter(|_| from_snapshot);
         let mut engine = match last {
-            Some(at) => Engine::restore(self.groups[at].snapshot.as_ref().unwrap()).unwrap(),
+            Some(at) => {
+                Engine::restore(self.groups[at].snapshot.as_ref().unwrap(), Placement::default()).unwrap()
+            }
             None => Engine::default(),
         };
         for (group, number) in self.groups.iter().zip(1..).skip(last.map_or(0, |at| at + 1)) {

@@ -8,7 +8,7 @@ use peeklock_engine::{
 use peeklock_filter::{
     Action, Change, Changes, Filter, Rule, RuleName, SqlFilter, SystemProperty, Value, ViewBuilder,
 };
-use peeklock_types::{EntityKind, EntityName, QueueSettings, QueueStatus, ShardId, SubQueue, limits};
+use peeklock_types::{EntityKind, EntityName, Placement, QueueSettings, QueueStatus, SubQueue, limits};
 
 use crate::story::{
     ABANDON, DEAD, MAIN, Story, far_away, here, id, name, neighbours, secs, session, settings, standalone,
@@ -456,7 +456,7 @@ fn topic_with_one_aside() -> (Story, EntityId) {
     let sends = vec![(far_away(), story.batch(1).remove(0))];
     let transaction = Transaction { settles: vec![], sends, ..Transaction::default() };
     story.engine.commit(story.now, here(), topic, transaction, &mut story.out).unwrap();
-    story.engine.transfer_refused(ShardId::of(&far_away()), 1, "no".to_owned(), &mut story.out);
+    story.engine.transfer_refused(Placement::default().of(&far_away()), 1, "no".to_owned(), &mut story.out);
     (story, topic)
 }
 

@@ -109,7 +109,7 @@ fn what_is_on_its_way_stays_on_it_without_a_body() {
     let mut story = Story::with(QueueSettings { forward_to: Some(far_away()), ..settings() });
     story.send(1);
     story.deliver();
-    let target = peeklock_types::ShardId::of(&far_away());
+    let target = peeklock_types::Placement::default().of(&far_away());
     assert_eq!(story.lose_all(), 1);
     let out = story.engine.outgoing(target, 1, u64::MAX);
     assert_eq!(out[0].size_bytes, 0, "the way tells it from any other");

@@ -8,8 +8,8 @@ use peeklock_engine::{
     ReceiveMode, ReceiverId, SessionWish, Settlement, record,
 };
 use peeklock_types::{
-    BodyRange, BodyRef, CommitGroupNumber, EntityName, LockToken, QueueSettings, SequenceNumber, SessionId,
-    ShardId, SubQueue, Timestamp,
+    BodyRange, BodyRef, CommitGroupNumber, EntityName, LockToken, Placement, QueueSettings, SequenceNumber,
+    SessionId, ShardId, SubQueue, Timestamp,
 };
 
 pub(crate) const MAIN: SubQueue = SubQueue::Main;
@@ -273,7 +273,7 @@ impl Story {
             self.engine.apply(&record::decode(&mut rest, group).unwrap()).unwrap();
         }
         assert_eq!(self.engine.snapshot(), before);
-        assert_eq!(Engine::restore(&before).unwrap().snapshot(), before);
+        assert_eq!(Engine::restore(&before, Placement::default()).unwrap().snapshot(), before);
         self.engine.wake(self.now, &mut self.out);
     }
 }
@@ -308,17 +308,17 @@ impl Story {
 
 /// The shard of "orders".
 pub(crate) fn here() -> ShardId {
-    ShardId::of(&name("orders"))
+    Placement::default().of(&name("orders"))
 }
 
 /// Names of other queues of the same shard.
 pub(crate) fn neighbours() -> impl Iterator<Item = EntityName> {
-    (0..).map(|n| name(&format!("next{n}"))).filter(|name| ShardId::of(name) == here())
+    (0..).map(|n| name(&format!("next{n}"))).filter(|name| Placement::default().of(name) == here())
 }
 
 /// A queue of another shard.
 pub(crate) fn far_away() -> EntityName {
-    (0..).map(|n| name(&format!("far{n}"))).find(|name| ShardId::of(name) != here()).unwrap()
+    (0..).map(|n| name(&format!("far{n}"))).find(|name| Placement::default().of(name) != here()).unwrap()
 }
 
 pub(crate) fn id(text: &'static str) -> Attributes {

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use peeklock_engine::Settlement::{Complete, Defer};
 use peeklock_engine::{Attributes, EntityId, Error, NewMessage, NewState, ReceiverId, Reserved, Transaction};
 use peeklock_types::{
-    BodyRef, CommitGroupNumber, EntityName, QueueSettings, QueueStatus, SequenceNumber, ShardId, limits,
+    BodyRef, CommitGroupNumber, EntityName, Placement, QueueSettings, QueueStatus, SequenceNumber, ShardId,
+    limits,
 };
 
 use crate::story::{MAIN, Story, far_away, here, in_session, name, neighbours, secs, seq, session, settings};
@@ -32,13 +33,13 @@ fn a_commit_settles_and_sends_here_and_elsewhere() {
     assert_eq!(story.numbers(MAIN), [2, 3]);
     assert_eq!(story.peek_in(near_queue, MAIN).len(), 1);
     assert_eq!(story.counts().transfer_count, 2);
-    let before = story.engine.outgoing(ShardId::of(&far), 9, u64::MAX);
+    let before = story.engine.outgoing(Placement::default().of(&far), 9, u64::MAX);
     story.restart();
-    let on_the_way = story.engine.outgoing(ShardId::of(&far), 9, u64::MAX);
+    let on_the_way = story.engine.outgoing(Placement::default().of(&far), 9, u64::MAX);
     assert_eq!((on_the_way.len(), &on_the_way[0].target), (2, &far));
     assert_eq!(on_the_way, before);
     assert_eq!(on_the_way[0].attributes.origin, None, "it was sent there, not forwarded");
-    story.engine.transferred(ShardId::of(&far), 2, &mut story.out);
+    story.engine.transferred(Placement::default().of(&far), 2, &mut story.out);
     assert_eq!(story.counts().transfer_count, 0);
 }
 
@@ -57,7 +58,7 @@ fn what_a_far_message_says_travels_with_it() {
     story.wait(secs(60));
     assert_eq!(story.counts().transfer_count, 1, "it is due and expires at its target, not on its way");
     story.restart();
-    assert_eq!(*story.engine.outgoing(ShardId::of(&far_away()), 1, 1)[0].attributes, said);
+    assert_eq!(*story.engine.outgoing(Placement::default().of(&far_away()), 1, 1)[0].attributes, said);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use peeklock_engine::{
 };
 use peeklock_filter::{Change, Changes, Rule, RuleName, SystemProperty, Value, ViewBuilder};
 use peeklock_types::{
-    BodyRange, BodyRef, CommitGroupNumber, EntityKind, EntityName, LockToken, QueueSettings, SequenceNumber,
-    SessionId, ShardId, SubQueue, Timestamp,
+    BodyRange, BodyRef, CommitGroupNumber, EntityKind, EntityName, LockToken, Placement, QueueSettings,
+    SequenceNumber, SessionId, ShardId, SubQueue, Timestamp,
 };
 
 use crate::model::{
@@ -43,7 +43,7 @@ pub(crate) struct World {
 
 fn topic_name(topic: usize) -> EntityName {
     let names = (0..).map(|n| EntityName::parse(&format!("t{topic}-{n}")).unwrap());
-    names.into_iter().find(|name| ShardId::of(name) == HERE).unwrap()
+    names.into_iter().find(|name| Placement::default().of(name) == HERE).unwrap()
 }
 
 fn subscription_name((topic, n): At) -> EntityName {
@@ -178,7 +178,9 @@ impl World {
         self.groups.truncate(kept);
         let middle = kept / 2;
         let (mut engine, from) = match self.groups.get(middle) {
-            Some(group) if from_snapshot => (Engine::restore(&group.snapshot).unwrap(), middle + 1),
+            Some(group) if from_snapshot => {
+                (Engine::restore(&group.snapshot, Placement::default()).unwrap(), middle + 1)
+            }
             _ => (Engine::default(), 0),
         };
         for (group, number) in self.groups.iter().zip(1..).skip(from) {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use peeklock_engine::{Engine, EntityId, MessageState, Output, record};
-use peeklock_types::{BodyRef, CommitGroupNumber, EntityName, SequenceNumber, ShardId, SubQueue, Timestamp};
+use peeklock_types::{
+    BodyRef, CommitGroupNumber, EntityName, Placement, SequenceNumber, ShardId, SubQueue, Timestamp,
+};
 
 /// A message is known by its size here: each has its own.
 pub(crate) type Id = u32;
@@ -63,7 +65,7 @@ impl Shard {
 
     fn replay(&self, from_snapshot: bool) -> Engine {
         let (from, mut engine) = match &self.snapshot {
-            (at, bytes) if from_snapshot => (*at, Engine::restore(bytes).unwrap()),
+            (at, bytes) if from_snapshot => (*at, Engine::restore(bytes, Placement::default()).unwrap()),
             _ => (0, Engine::default()),
         };
         for (bytes, number) in self.groups.iter().zip(1..).skip(from) {

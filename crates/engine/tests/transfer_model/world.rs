@@ -6,7 +6,9 @@ use peeklock_engine::{
     Attributes, NewMessage, OutMessage, ReceiveMode, ReceiverId, Reserved, SessionWish, Settlement,
     Transaction,
 };
-use peeklock_types::{EntityName, QueueSettings, QueueStatus, SequenceNumber, ShardId, SubQueue, Timestamp};
+use peeklock_types::{
+    EntityName, Placement, QueueSettings, QueueStatus, SequenceNumber, ShardId, SubQueue, Timestamp,
+};
 
 use crate::Step;
 use crate::shard::{Id, Shard};
@@ -50,7 +52,7 @@ pub(crate) struct World {
 fn name(queue: usize) -> EntityName {
     let shard = shard_id(QUEUES[queue].shard);
     let names = (0..).map(|n| EntityName::parse(&format!("q{queue}-{n}")).unwrap());
-    names.into_iter().find(|name| ShardId::of(name) == shard).unwrap()
+    names.into_iter().find(|name| Placement::default().of(name) == shard).unwrap()
 }
 
 fn shard_id(shard: usize) -> ShardId {

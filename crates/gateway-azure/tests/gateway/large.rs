@@ -6,7 +6,7 @@ use peeklock_amqp::connection::{Config, Event, LinkId, SaslClient};
 use peeklock_amqp::{
     Attach, BATCH_FORMAT, Body, DeliveryState, Encode, Message, SenderSettleMode, Value, condition,
 };
-use peeklock_types::{EntityName, QueueSettings, ShardId};
+use peeklock_types::{EntityName, Placement, QueueSettings};
 
 use crate::support::{Client, Management, Response, Rig, condition_of, message, receiver, sender};
 
@@ -157,7 +157,7 @@ async fn it_is_forwarded_from_shard_to_shard() {
     let name = |text: &str| EntityName::parse(text).unwrap();
     let far = ["far1", "far2", "far3", "far4"]
         .into_iter()
-        .find(|far| ShardId::of(&name(far)) != ShardId::of(&name("q")))
+        .find(|far| Placement::default().of(&name(far)) != Placement::default().of(&name("q")))
         .unwrap();
     let rig = Rig::start().await;
     rig.queue(far, settings()).await;
@@ -360,7 +360,8 @@ async fn a_message_that_is_completed_while_a_response_waits_with_it_is_answered_
     let (link, delivery, _) = receive_from(&mut client, "q").await;
     assert_eq!(client.settle(link, delivery.id, DeliveryState::Accepted).await, DeliveryState::Accepted);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let cold_bytes = || rig.journal.standalone_bytes(ShardId::of(&EntityName::parse("q").unwrap()));
+    let cold_bytes =
+        || rig.journal.standalone_bytes(Placement::default().of(&EntityName::parse("q").unwrap()));
     assert!(cold_bytes() > 0, "the body waits for the response");
     slow.connection.set_credit(management.responses, 1);
     let (_, response) = slow.response(&management).await;

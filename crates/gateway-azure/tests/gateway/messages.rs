@@ -6,7 +6,7 @@ use bytes::Bytes;
 use peeklock_amqp::connection::SaslClient;
 use peeklock_amqp::{Array, Attach, Body, DeliveryState, Encode, Fields, Header, Message, Value, condition};
 use peeklock_broker::Clock;
-use peeklock_types::{EntityName, QueueSettings, ShardId};
+use peeklock_types::{EntityName, Placement, QueueSettings};
 
 use crate::hubs::smallest_messages;
 use crate::support::{Rig, condition_of, message, modified, receiver};
@@ -282,7 +282,7 @@ async fn a_damaged_message_is_an_empty_dead_letter_with_a_reason() {
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
     assert_eq!(client.send(sender, &message("a")).await, DeliveryState::Accepted);
-    let shard = ShardId::of(&EntityName::parse("q").unwrap());
+    let shard = Placement::default().of(&EntityName::parse("q").unwrap());
     rig.journal.damage_group(shard, rig.journal.newest_group(shard));
     rig.journal.cool(shard);
     assert_eq!(client.send(sender, &message("b")).await, DeliveryState::Accepted);

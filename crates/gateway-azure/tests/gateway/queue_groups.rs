@@ -10,8 +10,8 @@ use peeklock_amqp::connection::{Delivery, DeliveryId, Event, LinkId, SaslClient}
 use peeklock_amqp::{Attach, Body, DeliveryState, Header, Message, SenderSettleMode, Value, condition};
 use peeklock_gateway_azure::{Gateway, Limits};
 use peeklock_types::{
-    ClassName, ClassSettings, EntityKind, EntityName, OrderPolicy, OrderSettings, QueueGroupSettings,
-    QueueGroups, QueueSettings, QueueStatus, ShardId,
+    ClassName, ClassSettings, EntityKind, EntityName, OrderPolicy, OrderSettings, Placement,
+    QueueGroupSettings, QueueGroups, QueueSettings, QueueStatus,
 };
 
 use crate::support::{Client, Rig, condition_of, message, receiver, sender, sessions};
@@ -98,7 +98,7 @@ fn bodies(found: &[(Delivery, String)]) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn strict_takes_the_high_queue_first_whatever_is_older() {
-    let shards: BTreeSet<_> = MEMBERS.iter().map(|member| ShardId::of(&name(member))).collect();
+    let shards: BTreeSet<_> = MEMBERS.iter().map(|member| Placement::default().of(&name(member))).collect();
     assert_eq!(shards.len(), 3, "the members are in different shards");
     let rig = rig(group(OrderPolicy::Strict)).await;
     let mut client = rig.client().await;

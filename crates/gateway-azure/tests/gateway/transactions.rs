@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_amqp::connection::SaslClient;
 use peeklock_amqp::{Array, Attach, DeliveryState, Encode, Fields, Target, Value, condition};
-use peeklock_types::{EntityName, QueueSettings, QueueStatus, ShardId};
+use peeklock_types::{EntityName, Placement, QueueSettings, QueueStatus, ShardId};
 
 use crate::large::large_receiver;
 use crate::support::{Client, Response, Rig, condition_of, message, modified, sender, sessions, symbol};
@@ -510,7 +510,7 @@ async fn large_queues() -> (Rig, Client) {
     let settings = QueueSettings { max_message_size_bytes: 8 << 20, ..QueueSettings::default() };
     let rig = Rig::with_queue("one", settings.clone()).await;
     rig.queue("two", settings).await;
-    let shard = |name| ShardId::of(&EntityName::parse(name).unwrap());
+    let shard = |name| Placement::default().of(&EntityName::parse(name).unwrap());
     assert_ne!(shard("one"), shard("two"));
     let client = rig.client().await;
     (rig, client)
@@ -590,7 +590,9 @@ async fn large_messages_of_a_transaction_that_is_not_done_leave_nothing_on_the_d
     let (rig, mut client) = large_queues().await;
     let cold_bytes = || async {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        (0..ShardId::COUNT).map(|shard| rig.journal.standalone_bytes(ShardId(shard))).sum::<u64>()
+        (0..Placement::SHARD_COUNT_DEFAULT)
+            .map(|shard| rig.journal.standalone_bytes(ShardId(shard)))
+            .sum::<u64>()
     };
     let (one, two) = (client.sender("one").await, client.sender("two").await);
     let control = client.coordinator().await.0;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use peeklock_journal::{Journal, Log, OpenError};
 use peeklock_journal_wal::sim::SimDisk;
 use peeklock_journal_wal::{WalConfig, WalJournal, WalLog};
-use peeklock_types::{CommitGroupNumber, ShardId};
+use peeklock_types::{CommitGroupNumber, Placement, ShardId};
 
 fn open(directory: &Path) -> Result<WalJournal, OpenError> {
     WalJournal::open(directory, WalConfig::default())
@@ -83,20 +83,48 @@ fn another_process_opens() {
 fn a_newer_format_is_rejected_without_changes() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()).unwrap());
-    std::fs::write(directory.path().join("FORMAT"), "peeklock journal 7\n").unwrap();
-    let error = open(directory.path()).err().unwrap();
-    assert!(matches!(error, OpenError::NewerFormat { found: 7, known: 2, .. }), "{error}");
-    assert!(error.to_string().contains("newer version"), "{error}");
+    let file = directory.path().join("FORMAT");
+    for (words, what) in [
+        ("peeklock journal 7\nneeds 9.8.7\n", "has format 7: it needs version 9.8.7 of the program"),
+        ("peeklock journal 7\n", "has format 7: it needs version that created it of the program"),
+        (
+            "peeklock journal 3\nneeds 9.8.7\nstripes 4\n",
+            "word 'stripes' in its file FORMAT: it needs version 9.8.7",
+        ),
+    ] {
+        std::fs::write(&file, words).unwrap();
+        let error = open(directory.path()).err().unwrap();
+        assert!(matches!(error, OpenError::NewerFormat { .. }), "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), words);
+    }
 }
 
 #[test]
 fn an_unreleased_format_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()).unwrap());
-    std::fs::write(directory.path().join("FORMAT"), "peeklock journal 1\n").unwrap();
+    std::fs::write(directory.path().join("FORMAT"), "peeklock journal 2\n").unwrap();
     let error = open(directory.path()).err().unwrap();
-    assert!(matches!(error, OpenError::OlderFormat { found: 1, known: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::OlderFormat { found: 2, known: 3, .. }), "{error}");
     assert!(error.to_string().contains("Use an empty data directory"), "{error}");
+}
+
+#[test]
+fn a_directory_keeps_its_number_of_shards() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("FORMAT");
+    let of = |count| WalConfig { placement: Placement::new(count).unwrap(), ..WalConfig::default() };
+    let opened = |count| WalJournal::open(directory.path(), of(count)).map(|journal| journal.placement());
+    assert_eq!(opened(3).unwrap().shard_count(), 3);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "peeklock journal 3\nneeds 0.1.0\nshards 3\n");
+    assert_eq!(opened(5).unwrap().shard_count(), 3);
+    std::fs::write(&file, "peeklock journal 3\n").unwrap();
+    assert_eq!(opened(5).unwrap().shard_count(), 8);
+    for wrong in ["0", "257", "many"] {
+        std::fs::write(&file, format!("peeklock journal 3\nshards {wrong}\n")).unwrap();
+        assert!(matches!(opened(8), Err(OpenError::Corrupt { .. })));
+    }
 }
 
 #[test]
