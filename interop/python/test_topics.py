@@ -119,11 +119,11 @@ def test_poison_messages_are_set_aside_per_subscription(client, topics):
     assert alive.delivery_count == 1
 
 
-def test_a_lock_ends_and_the_message_comes_again(client, topics):
-    topic = topics.create(("short", {"lock_duration": 5 * SECOND}))
+def test_a_lock_ends_and_the_message_comes_again(client, clock, topics):
+    topic = topics.create("short")
     publish(client, topic, "again")
     with client.get_subscription_receiver(topic, "short") as receiver:
-        receive_one(receiver)
+        clock.pass_by(receive_one(receiver).locked_until_utc)
         again = receive_one(receiver)
         assert again.delivery_count == 1
         receiver.complete_message(again)

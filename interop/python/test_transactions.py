@@ -16,6 +16,8 @@ from transactions import ACCEPTED, Coordinator, Transaction
 UNKNOWN = "amqp:transaction:unknown-id"
 ROLLED_BACK = "amqp:transaction:rollback"
 REJECTED, MODIFIED = 0x25, 0x27
+# The default of a queue.
+LOCK_SECONDS = 60
 
 
 @pytest.fixture
@@ -34,12 +36,6 @@ def coordinator(connection):
 def lines(connection, create):
     """Two queues, each with a sender and a receiver."""
     return [Line(connection, create()) for _ in range(2)]
-
-
-@pytest.fixture
-def short_lines(connection, create):
-    """As before, with locks that run out soon."""
-    return [Line(connection, create(lock_duration_ms=5000)) for _ in range(2)]
 
 
 class Line:
@@ -109,13 +105,14 @@ def test_a_message_moves_from_queue_to_queue(coordinator, management, lines):
     assert counts(management, source.queue) == {"active": 0, "locked": 0, "dead-letter": 0}
 
 
-def test_a_rolled_back_settlement_brings_the_message_again(coordinator, short_lines):
-    source, target = short_lines
+def test_a_rolled_back_settlement_brings_the_message_again(clock, coordinator, lines):
+    source, target = lines
     source.given("work")
     transaction = coordinator.begin()
     transaction.settle(source.receiver)
     transaction.send(target.sender, "result")
     assert transaction.roll_back() == ACCEPTED
+    clock.advance(LOCK_SECONDS)
     again = source.receiver.receive()
     assert (again.body, again.delivery_count) == ("work", 1)
     assert target.drain() == []
@@ -175,10 +172,11 @@ def test_an_id_of_another_connection_is_refused(broker, coordinator, lines):
     connection.close()
 
 
-def test_a_lost_lock_refuses_the_whole_transaction(coordinator, short_lines):
-    source, target = short_lines
+def test_a_lost_lock_refuses_the_whole_transaction(clock, coordinator, lines):
+    source, target = lines
     source.given("work")
     late = source.receiver.fetcher.unsettled.popleft()
+    clock.advance(LOCK_SECONDS)
     assert source.receiver.receive().delivery_count == 1
     source.receiver.fetcher.unsettled.appendleft(late)
     transaction = coordinator.begin()
@@ -188,12 +186,13 @@ def test_a_lost_lock_refuses_the_whole_transaction(coordinator, short_lines):
     assert target.drain() == []
 
 
-def test_a_lock_that_runs_out_before_the_commit_refuses_it(coordinator, connection, short_lines):
-    source, target = short_lines
+def test_a_lock_that_runs_out_before_the_commit_refuses_it(clock, coordinator, connection, lines):
+    source, target = lines
     source.given("work")
     transaction = coordinator.begin()
     assert transaction.settle(source.receiver) == ACCEPTED
     transaction.send(target.sender, "result")
+    clock.advance(LOCK_SECONDS)
     other = connection.create_receiver(source.queue, credit=0, name="other")
     assert other.receive().delivery_count == 1
     assert transaction.commit() == ROLLED_BACK
@@ -212,15 +211,16 @@ def test_a_send_that_cannot_be_stored_refuses_the_whole_transaction(coordinator,
     assert counts(management, source.queue) == {"active": 1, "locked": 1, "dead-letter": 0}
 
 
-def test_messages_of_two_queues_cannot_be_settled_together(coordinator, short_lines):
-    one, two = short_lines
+def test_messages_of_two_queues_cannot_be_settled_together(clock, coordinator, lines):
+    one, two = lines
     one.given("a")
     two.given("b")
     transaction = coordinator.begin()
     assert transaction.settle(one.receiver) == ACCEPTED
     assert transaction.settle(two.receiver) == "amqp:not-allowed"
     assert transaction.commit() == ROLLED_BACK
-    assert [line.receiver.receive().body for line in short_lines] == ["a", "b"]
+    clock.advance(LOCK_SECONDS)
+    assert [line.receiver.receive().body for line in lines] == ["a", "b"]
 
 
 def test_transactions_do_not_disturb_each_other(coordinator, lines):
