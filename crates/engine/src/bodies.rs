@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::fact::Fact;
 use crate::message::EntityId;
 use crate::output::{ColdBody, Output};
-use crate::queue::{Entry, Queue, cold};
+use crate::queue::{MessageRow, Queue, cold};
 
 /// A body that a message still needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Engine {
 }
 
 impl Queue {
-    fn entry(&self, number: SequenceNumber) -> Option<&Entry> {
+    fn entry(&self, number: SequenceNumber) -> Option<&MessageRow> {
         self.sub_queue_of(number).and_then(|sub_queue| self.part(sub_queue).messages.get(number))
     }
 }
@@ -180,6 +180,6 @@ fn collect_standalone_bodies(
     None
 }
 
-fn live(entity: EntityId, sequence_number: SequenceNumber, entry: &Entry) -> LiveBody {
+fn live(entity: EntityId, sequence_number: SequenceNumber, entry: &MessageRow) -> LiveBody {
     LiveBody { entity, sequence_number, place: entry.body, size_bytes: entry.size_bytes }
 }

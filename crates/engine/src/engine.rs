@@ -13,7 +13,7 @@ use crate::fact::Fact;
 use crate::message::{EntityId, Message, NewMessage, ReceiverId, Settlement};
 use crate::number_map::NumberMap;
 use crate::output::{ColdBody, Output};
-use crate::queue::{Entry, Queue};
+use crate::queue::{MessageRow, Queue};
 use crate::receivers::Receivers;
 use crate::shared::Shared;
 use crate::topics::Topic;
@@ -256,7 +256,7 @@ impl Engine {
             Fact::QueueDeleted { entity } => self.remove_queue(*entity, freed),
             Fact::Arrived { source, number } => self.transfers.arrive(*source, *number),
             Fact::FannedOut { copies, enqueued_at, body, size_bytes, attributes, again } => {
-                let entry = Entry::new(*body, *size_bytes, *enqueued_at);
+                let entry = MessageRow::new(*body, *size_bytes, *enqueued_at);
                 self.fan_out(copies, entry, attributes.as_deref(), *again)
             }
             Fact::RuleSet { entity, rule, at } => self.set_rule(*entity, rule, *at),

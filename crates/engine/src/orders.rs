@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::message::{EntityId, MessageState, ReceiverId};
 use crate::order::{Candidate, ExplainedMessage, Order, OrderView};
-use crate::queue::{Entry, Queue};
+use crate::queue::{MessageRow, Queue};
 use crate::watch::note_room;
 
 impl Engine {
@@ -53,7 +53,7 @@ impl Engine {
     }
 }
 
-fn explain(now: Timestamp, queue: &Queue, number: SequenceNumber, entry: &Entry) -> ExplainedMessage {
+fn explain(now: Timestamp, queue: &Queue, number: SequenceNumber, entry: &MessageRow) -> ExplainedMessage {
     let messages = &queue.main.messages;
     let order = messages.order().zip(entry.lane);
     let mut explained = ExplainedMessage {
@@ -95,7 +95,7 @@ fn explain(now: Timestamp, queue: &Queue, number: SequenceNumber, entry: &Entry)
     explained
 }
 
-fn in_session(queue: &Queue, number: SequenceNumber, entry: &Entry) -> String {
+fn in_session(queue: &Queue, number: SequenceNumber, entry: &MessageRow) -> String {
     let sessions = queue.main.messages.sessions();
     let Some(session) = entry.session.and_then(|slot| sessions.get(slot)) else { return String::new() };
     let before = session.numbers_from(0).take_while(|other| *other < number.0).count();
@@ -111,7 +111,7 @@ fn in_session(queue: &Queue, number: SequenceNumber, entry: &Entry) -> String {
 const COUNT_MAX: usize = 1_000_000;
 
 /// How many messages of each class go before it.
-fn ahead(queue: &Queue, number: SequenceNumber, entry: &Entry) -> Vec<(ClassName, u64)> {
+fn ahead(queue: &Queue, number: SequenceNumber, entry: &MessageRow) -> Vec<(ClassName, u64)> {
     let messages = &queue.main.messages;
     let Some((order, lane)) = messages.order().zip(entry.lane) else {
         let before = messages.iter_from(SequenceNumber(0)).take_while(|(other, _)| *other < number);
@@ -126,7 +126,7 @@ fn ahead(queue: &Queue, number: SequenceNumber, entry: &Entry) -> Vec<(ClassName
 fn waiting(
     now: Timestamp,
     queue: &Queue,
-    entry: &Entry,
+    entry: &MessageRow,
     ahead: &[(ClassName, u64)],
 ) -> (&'static str, String) {
     let messages = &queue.main.messages;

@@ -27,7 +27,7 @@ use peeklock_types::{
 use crate::engine::Engine;
 use crate::message::{EntityId, MessageState, Metadata};
 use crate::patch::Patch;
-use crate::queue::{Entry, Marks, Messages, Moving, Queue, SEQUENCE_NUMBER_MAX, StoredRule};
+use crate::queue::{Marks, MessageRow, Messages, Moving, Queue, SEQUENCE_NUMBER_MAX, StoredRule};
 use crate::shared::Shared;
 use crate::transfers::OUT_NUMBER_MAX;
 use crate::wire::{DecodeError, Decoder, Wire};
@@ -217,7 +217,7 @@ fn put_message(
     messages: &Messages,
     sessions: &BTreeMap<&SessionId, u64>,
     number: SequenceNumber,
-    entry: &Entry,
+    entry: &MessageRow,
     last: &mut Last,
     out: &mut Vec<u8>,
 ) {
@@ -255,7 +255,7 @@ fn put_message(
     }
 }
 
-fn marks(entry: &Entry) -> u64 {
+fn marks(entry: &MessageRow) -> u64 {
     let state = match entry.state {
         MessageState::Active => 0,
         MessageState::Deferred => 1,
@@ -490,7 +490,7 @@ fn restore_message(last: &mut Last, mut row: Decoder<'_>) -> Result<Restored, De
     let enqueued_at = row.step(last.enqueued_at, "a time")?;
     *last = Last { number: number.0, body, enqueued_at };
     let size_bytes = row.number32("a body's size")?;
-    let mut entry = Entry::new(BodyRef::from_raw(body), size_bytes, Timestamp::from_millis(enqueued_at));
+    let mut entry = MessageRow::new(BodyRef::from_raw(body), size_bytes, Timestamp::from_millis(enqueued_at));
     entry.delivery_count_low = row.take("a delivery count")?;
     restore_marks(&mut entry, marks)?;
     let (mut session, mut lock, mut lane) = (None, None, None);
@@ -513,7 +513,7 @@ fn restore_message(last: &mut Last, mut row: Decoder<'_>) -> Result<Restored, De
     Ok(Restored { number, moving: Moving { entry, patch, details, session: None }, session, lock, lane })
 }
 
-fn restore_marks(entry: &mut Entry, marks: u64) -> Result<(), DecodeError> {
+fn restore_marks(entry: &mut MessageRow, marks: u64) -> Result<(), DecodeError> {
     entry.state = match marks & STATE_MASK {
         0 => MessageState::Active,
         1 => MessageState::Deferred,

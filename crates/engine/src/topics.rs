@@ -21,7 +21,7 @@ use crate::message::{Attributes, EntityId, NewMessage};
 use crate::output::Output;
 use crate::patch::PatchPart;
 use crate::plan::{Plan, check_copies};
-use crate::queue::{Entry, NUMBERS_PER_MESSAGE, Queue, reason};
+use crate::queue::{MessageRow, NUMBERS_PER_MESSAGE, Queue, reason};
 
 const REASON_NO_SESSION: &str = "Session ID is null";
 const DESCRIPTION_NO_SESSION: &str = "The subscription requires sessions, and the message has no session id.";
@@ -440,7 +440,7 @@ impl Engine {
     pub(crate) fn fan_out(
         &mut self,
         copies: &[(EntityId, SequenceNumber)],
-        entry: Entry,
+        entry: MessageRow,
         attributes: Option<&Attributes>,
         again: bool,
     ) -> Result<(), ReplayError> {

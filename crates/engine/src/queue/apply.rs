@@ -4,7 +4,7 @@ use bytes::Bytes;
 use peeklock_types::{BodyRef, EntityKind, EntityName, PoisonSession, SequenceNumber, SubQueue, Timestamp};
 
 use super::messages::{Misfit, Moving, Unlock};
-use super::table::{Entry, Marks};
+use super::table::{Marks, MessageRow};
 use super::{Messages, NUMBERS_PER_MESSAGE, Queue, SEQUENCE_NUMBER_MAX};
 use crate::error::ReplayError;
 use crate::fact::Fact;
@@ -18,7 +18,7 @@ impl Queue {
         match *fact {
             // The life of most messages.
             Fact::Enqueued { sequence_number, enqueued_at, body, size_bytes, ref attributes, .. } => {
-                let entry = Entry::new(body, size_bytes, enqueued_at);
+                let entry = MessageRow::new(body, size_bytes, enqueued_at);
                 self.enqueue(sequence_number, entry, attributes.as_deref())
             }
             Fact::Locked { sub_queue, sequence_number, nonce, until, .. }
@@ -59,7 +59,7 @@ impl Queue {
                 number,
                 ..
             } => {
-                let entry = Entry::new(body, size_bytes, enqueued_at);
+                let entry = MessageRow::new(body, size_bytes, enqueued_at);
                 let why = TransferReason::Transaction;
                 let reserved = attributes.as_ref().and_then(|attributes| attributes.reserved);
                 let transfer = Transfer { target: target.as_ref().clone(), number, why, reserved };
@@ -179,7 +179,7 @@ impl Queue {
     pub(crate) fn enqueue(
         &mut self,
         number: SequenceNumber,
-        mut entry: Entry,
+        mut entry: MessageRow,
         attributes: Option<&Attributes>,
     ) -> Result<(), ReplayError> {
         let entity = self.entity;
@@ -217,7 +217,7 @@ impl Queue {
     fn send_on(
         &mut self,
         number: SequenceNumber,
-        mut entry: Entry,
+        mut entry: MessageRow,
         attributes: Option<&Attributes>,
         transfer: Transfer,
     ) -> Result<(), ReplayError> {
@@ -243,7 +243,7 @@ impl Queue {
     }
 
     /// A new message gets its number, and its body follows those before it.
-    fn take_number(&mut self, number: SequenceNumber, entry: &mut Entry) -> Result<(), ReplayError> {
+    fn take_number(&mut self, number: SequenceNumber, entry: &mut MessageRow) -> Result<(), ReplayError> {
         let entity = self.entity;
         self.check_number(number)?;
         if self.numbers_left() < NUMBERS_PER_MESSAGE {
@@ -278,7 +278,7 @@ impl Queue {
     fn take_reserved(
         &mut self,
         number: SequenceNumber,
-        entry: &mut Entry,
+        entry: &mut MessageRow,
         attributes: &Attributes,
     ) -> Result<(), ReplayError> {
         let (entity, expected) = (self.entity, self.next_number);

@@ -17,7 +17,7 @@ use self::tally::Tally;
 use super::cold;
 use super::locks::{Lock, Locks};
 use super::sessions::{Holder, LazySessions, Look, SessionSlot, Sessions};
-use super::table::{Entry, Marks, Table};
+use super::table::{Marks, MessageRow, Table};
 use super::waiting::Waiting;
 use crate::message::{Details, Message, MessageState};
 use crate::order::{Order, Pick};
@@ -76,7 +76,7 @@ pub(crate) struct Unlock {
 /// A message on its way into a sub-queue, or out of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Moving {
-    pub(crate) entry: Entry,
+    pub(crate) entry: MessageRow,
     pub(crate) patch: Patch,
     pub(crate) details: Option<Box<Details>>,
     /// Of the session that it was in.
@@ -93,7 +93,7 @@ impl Moving {
     }
 }
 
-fn delivery_count(entry: &Entry, details: Option<&Details>) -> u32 {
+fn delivery_count(entry: &MessageRow, details: Option<&Details>) -> u32 {
     let high = details.map_or(0, |details| details.delivery_count_high);
     u32::from(high) << 16 | u32::from(entry.delivery_count_low)
 }
@@ -161,11 +161,11 @@ impl Messages {
         self.tally.size_bytes
     }
 
-    pub(crate) fn get(&self, number: SequenceNumber) -> Option<&Entry> {
+    pub(crate) fn get(&self, number: SequenceNumber) -> Option<&MessageRow> {
         self.table.get(number.0)
     }
 
-    pub(crate) fn lock_of(&self, entry: &Entry) -> Option<&Lock> {
+    pub(crate) fn lock_of(&self, entry: &MessageRow) -> Option<&Lock> {
         entry.lock.map(|slot| self.locks.get(slot))
     }
 
@@ -182,7 +182,10 @@ impl Messages {
     }
 
     /// All messages from `number` on, in order.
-    pub(crate) fn iter_from(&self, number: SequenceNumber) -> impl Iterator<Item = (SequenceNumber, &Entry)> {
+    pub(crate) fn iter_from(
+        &self,
+        number: SequenceNumber,
+    ) -> impl Iterator<Item = (SequenceNumber, &MessageRow)> {
         self.table.iter_from(number.0).map(|(number, entry)| (SequenceNumber(number), entry))
     }
 
@@ -295,7 +298,7 @@ impl Messages {
     }
 
     #[inline]
-    pub(crate) fn view(&self, sequence_number: SequenceNumber, entry: &Entry) -> Message {
+    pub(crate) fn view(&self, sequence_number: SequenceNumber, entry: &MessageRow) -> Message {
         let patch =
             if entry.marks.has(Marks::PATCHED) { self.patch_of(sequence_number).cloned() } else { None };
         let details = if entry.marks.has(Marks::DETAILED) {
@@ -321,12 +324,12 @@ impl Messages {
     }
 
     /// How many deliveries of the message were counted so far.
-    pub(crate) fn delivery_count(&self, number: SequenceNumber, entry: &Entry) -> u32 {
+    pub(crate) fn delivery_count(&self, number: SequenceNumber, entry: &MessageRow) -> u32 {
         let details = self.details_of(number).filter(|_| entry.marks.has(Marks::DETAILED));
         delivery_count(entry, details)
     }
 
-    fn count_failure(&mut self, number: SequenceNumber, entry: &mut Entry) {
+    fn count_failure(&mut self, number: SequenceNumber, entry: &mut MessageRow) {
         if entry.count_failure() {
             let details = self.details.entry(number.0).or_default();
             details.delivery_count_high = details.delivery_count_high.saturating_add(1);
@@ -334,7 +337,7 @@ impl Messages {
         }
     }
 
-    pub(crate) fn locked_until(&self, entry: &Entry) -> Option<Timestamp> {
+    pub(crate) fn locked_until(&self, entry: &MessageRow) -> Option<Timestamp> {
         let until = self.lock_of(entry)?.until;
         let session = entry.session.and_then(|slot| self.holder(slot)).map(|holder| holder.until);
         Some(session.unwrap_or(until))
@@ -342,7 +345,7 @@ impl Messages {
 
     /// Takes in a new message about which there is nothing more to say, as about most.
     #[inline]
-    pub(crate) fn insert_plain(&mut self, number: SequenceNumber, entry: Entry) -> Result<(), Misfit> {
+    pub(crate) fn insert_plain(&mut self, number: SequenceNumber, entry: MessageRow) -> Result<(), Misfit> {
         if !self.table.insert(number.0, entry) {
             return Err(Misfit::Present);
         }
@@ -426,7 +429,7 @@ impl Messages {
 
     /// Takes a message out of everything but its session and what is known of it.
     #[inline]
-    fn take_out(&mut self, number: SequenceNumber, entry: &Entry) {
+    fn take_out(&mut self, number: SequenceNumber, entry: &MessageRow) {
         self.table.remove(number.0);
         self.tally.remove(entry);
         match entry.lock {
@@ -447,7 +450,7 @@ impl Messages {
         &mut self,
         slot: SessionSlot,
         number: SequenceNumber,
-        entry: &Entry,
+        entry: &MessageRow,
     ) -> Option<SessionId> {
         let session = self.sessions.get(slot).map(|session| session.id.clone());
         self.sessions.remove_message(slot, number.0, entry.marks.has(Marks::POISON));
@@ -536,7 +539,7 @@ impl Messages {
         Ok(())
     }
 
-    fn change(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Entry)) -> Result<(), Misfit> {
+    fn change(&mut self, number: SequenceNumber, change: impl FnOnce(&mut MessageRow)) -> Result<(), Misfit> {
         self.table.get_mut(number.0).map(change).ok_or(Misfit::Missing)
     }
 
@@ -569,7 +572,7 @@ impl Messages {
     }
 
     /// Puts a message that nobody has locked under everything that can happen to it by itself.
-    fn arm(&mut self, number: SequenceNumber, entry: &Entry) {
+    fn arm(&mut self, number: SequenceNumber, entry: &MessageRow) {
         if entry.is_waiting() {
             if let Some(slot) = entry.session {
                 self.sessions.add_waiting(slot, number.0);
@@ -588,7 +591,7 @@ impl Messages {
     }
 
     #[inline]
-    fn disarm(&mut self, number: SequenceNumber, entry: &Entry) {
+    fn disarm(&mut self, number: SequenceNumber, entry: &MessageRow) {
         if entry.is_waiting() {
             if let Some(slot) = entry.session {
                 self.sessions.remove_waiting(slot, number.0);
@@ -610,7 +613,7 @@ impl Messages {
 
     /// When an unlocked message is due, and when it expires.
     #[inline]
-    fn timers(&self, number: SequenceNumber, entry: &Entry) -> (Option<Timestamp>, Option<Timestamp>) {
+    fn timers(&self, number: SequenceNumber, entry: &MessageRow) -> (Option<Timestamp>, Option<Timestamp>) {
         if !entry.marks.has(Marks::DETAILED) {
             return (None, None);
         }
@@ -627,7 +630,7 @@ impl Messages {
         let changed = self.sessions.refresh(slot, |number| {
             let entry = table.get(number);
             Look {
-                waits: entry.is_some_and(Entry::is_waiting),
+                waits: entry.is_some_and(MessageRow::is_waiting),
                 is_delayed: entry.is_some_and(|entry| entry.state == MessageState::Delayed),
                 lane: entry.and_then(|entry| entry.lane),
             }

@@ -31,7 +31,7 @@ pub(crate) use history::History;
 pub(crate) use messages::{Messages, Moving};
 pub use receipt::NewBody;
 pub(crate) use sessions::{Holder, SessionSlot};
-pub(crate) use table::{Entry, Marks};
+pub(crate) use table::{Marks, MessageRow};
 
 use self::table::Table;
 use crate::catalog::Counts;
@@ -232,6 +232,6 @@ impl Queue {
 }
 
 /// The body of `entry` if it lies in a cold segment.
-pub(crate) fn cold(entry: &Entry) -> Option<ColdBody> {
+pub(crate) fn cold(entry: &MessageRow) -> Option<ColdBody> {
     entry.body.is_standalone().then_some(ColdBody { place: entry.body, size_bytes: entry.size_bytes })
 }

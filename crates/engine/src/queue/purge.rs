@@ -2,7 +2,7 @@
 
 use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
 
-use super::{Entry, Queue, SessionSlot, cold};
+use super::{MessageRow, Queue, SessionSlot, cold};
 use crate::engine::FACTS_PER_CALL_MAX;
 use crate::fact::Fact;
 use crate::message::MessageState;
@@ -73,6 +73,6 @@ impl Queue {
     }
 }
 
-fn is_purged(entry: &Entry, before: Timestamp) -> bool {
+fn is_purged(entry: &MessageRow, before: Timestamp) -> bool {
     entry.lock.is_none() && entry.state != MessageState::Scheduled && entry.enqueued_at() < before
 }

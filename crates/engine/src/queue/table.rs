@@ -14,7 +14,7 @@ use crate::order::LaneSlot;
 
 /// What is kept of each message. Patches and details are rare and lie elsewhere.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct MessageRow {
     pub(crate) body: BodyRef,
     /// When it was enqueued, in 48 bits: enough for nine thousand years.
     came_low: u32,
@@ -58,10 +58,10 @@ impl Marks {
     }
 }
 
-const _: () = assert!(size_of::<Entry>() == 32, "a million waiting messages are to fit in 32 MB");
+const _: () = assert!(size_of::<MessageRow>() == 32, "a million waiting messages are to fit in 32 MB");
 
-impl Entry {
-    const BLANK: Entry = Entry {
+impl MessageRow {
+    const BLANK: MessageRow = MessageRow {
         body: BodyRef::from_raw(0),
         came_low: 0,
         size_bytes: 0,
@@ -75,8 +75,8 @@ impl Entry {
     };
 
     /// A message that nobody has worked on yet.
-    pub(crate) fn new(body: BodyRef, size_bytes: u32, enqueued_at: Timestamp) -> Entry {
-        let mut entry = Entry { body, size_bytes, ..Entry::BLANK };
+    pub(crate) fn new(body: BodyRef, size_bytes: u32, enqueued_at: Timestamp) -> MessageRow {
+        let mut entry = MessageRow { body, size_bytes, ..MessageRow::BLANK };
         entry.set_enqueued_at(enqueued_at);
         entry
     }
@@ -118,7 +118,7 @@ const CHUNK_LEN: usize = 64;
 #[derive(Debug)]
 struct Chunk {
     live: u64,
-    entries: [Entry; CHUNK_LEN],
+    entries: [MessageRow; CHUNK_LEN],
 }
 
 #[derive(Debug)]
@@ -130,7 +130,7 @@ pub(crate) struct Table {
     chunk_count: usize,
     /// The chunk that was emptied last: a queue that is mostly empty would otherwise ask for memory with each message.
     spare: Option<Box<Chunk>>,
-    stragglers: BTreeMap<u64, Entry>,
+    stragglers: BTreeMap<u64, MessageRow>,
     len: u64,
 }
 
@@ -163,7 +163,7 @@ impl Table {
     }
 
     #[inline]
-    pub(crate) fn get(&self, number: u64) -> Option<&Entry> {
+    pub(crate) fn get(&self, number: u64) -> Option<&MessageRow> {
         let (chunk, place) = split(number);
         let Some(index) = chunk.checked_sub(self.first_chunk) else { return self.stragglers.get(&number) };
         let chunk = self.chunks.get(usize::try_from(index).ok()?)?.as_ref()?;
@@ -171,7 +171,7 @@ impl Table {
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Entry> {
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut MessageRow> {
         let (chunk, place) = split(number);
         let Some(index) = chunk.checked_sub(self.first_chunk) else {
             return self.stragglers.get_mut(&number);
@@ -182,7 +182,7 @@ impl Table {
 
     /// The first message whose number is at least `number`.
     #[inline]
-    pub(crate) fn next_from(&self, number: u64) -> Option<(u64, &Entry)> {
+    pub(crate) fn next_from(&self, number: u64) -> Option<(u64, &MessageRow)> {
         if !self.stragglers.is_empty()
             && let Some((&found, entry)) = self.stragglers.range(number..).next()
         {
@@ -208,7 +208,7 @@ impl Table {
     }
 
     /// All messages from `number` on, in order.
-    pub(crate) fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &Entry)> {
+    pub(crate) fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &MessageRow)> {
         let mut next = Some(number);
         std::iter::from_fn(move || {
             let (found, entry) = self.next_from(next?)?;
@@ -219,7 +219,7 @@ impl Table {
 
     /// `false` if the number is there already.
     #[inline]
-    pub(crate) fn insert(&mut self, number: u64, entry: Entry) -> bool {
+    pub(crate) fn insert(&mut self, number: u64, entry: MessageRow) -> bool {
         let (chunk, place) = split(number);
         let is_new = if chunk < self.first_chunk {
             let slot = self.stragglers.entry(number);
@@ -276,7 +276,9 @@ impl Table {
         let (slot, spare) = (&mut self.chunks[index], &mut self.spare);
         slot.get_or_insert_with(|| {
             self.chunk_count += 1;
-            spare.take().unwrap_or_else(|| Box::new(Chunk { live: 0, entries: [Entry::BLANK; CHUNK_LEN] }))
+            spare
+                .take()
+                .unwrap_or_else(|| Box::new(Chunk { live: 0, entries: [MessageRow::BLANK; CHUNK_LEN] }))
         })
     }
 
@@ -314,8 +316,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(size_bytes: u32) -> Entry {
-        Entry { size_bytes, ..Entry::BLANK }
+    fn entry(size_bytes: u32) -> MessageRow {
+        MessageRow { size_bytes, ..MessageRow::BLANK }
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber};
 
 use super::super::cold;
-use super::super::table::{Entry, Marks};
+use super::super::table::{Marks, MessageRow};
 use super::{Messages, Misfit};
 use crate::output::ColdBody;
 
 impl Messages {
     #[inline]
-    pub(super) fn note_body(&mut self, number: SequenceNumber, entry: &Entry) {
+    pub(super) fn note_body(&mut self, number: SequenceNumber, entry: &MessageRow) {
         match entry.body.place() {
             BodyPlace::InGroup { group, .. } if entry.is_stray() => {
                 self.strays.insert((group, number.0));
@@ -90,7 +90,7 @@ impl Messages {
     pub(crate) fn in_log_upto(
         &mut self,
         upto: CommitGroupNumber,
-    ) -> impl Iterator<Item = (SequenceNumber, &Entry)> {
+    ) -> impl Iterator<Item = (SequenceNumber, &MessageRow)> {
         let first = self.first_in_log().map_or(u64::MAX, |(number, _)| number);
         let strays = self.strays.iter().take_while(move |(group, _)| *group <= upto);
         let strays = strays.filter_map(|&(_, number)| Some((number, self.table.get(number)?)));

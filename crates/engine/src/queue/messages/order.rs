@@ -3,14 +3,14 @@
 use peeklock_types::{OrderSettings, SequenceNumber, Timestamp};
 
 use super::super::locks::LockSlot;
-use super::super::table::{Entry, Marks, Table};
+use super::super::table::{Marks, MessageRow, Table};
 use super::{Messages, SessionSlot, Waiting};
 use crate::error::Error;
 use crate::order::{LaneKey, LaneSlot, Order, Pick};
 
 /// When a message came.
 pub(super) fn came(table: &Table, number: u64) -> Timestamp {
-    table.get(number).map_or(Timestamp::ZERO, Entry::enqueued_at)
+    table.get(number).map_or(Timestamp::ZERO, MessageRow::enqueued_at)
 }
 
 impl Messages {
@@ -72,7 +72,7 @@ impl Messages {
     }
 
     /// Brings a message into its lane; nothing where there is no order.
-    pub(crate) fn enter(&mut self, entry: &mut Entry, key: Option<&LaneKey>) {
+    pub(crate) fn enter(&mut self, entry: &mut MessageRow, key: Option<&LaneKey>) {
         entry.lane = self.order.as_mut().map(|order| match key {
             Some(key) => order.open(key),
             None => order.open(&order.default_key()),

@@ -2,7 +2,7 @@
 
 use peeklock_types::{SequenceNumber, Timestamp};
 
-use super::super::table::{Entry, Marks};
+use super::super::table::{Marks, MessageRow};
 use super::{Messages, Misfit};
 use crate::message::{Details, MessageState};
 
@@ -66,7 +66,7 @@ impl Messages {
     }
 
     /// Those that could be handed out, in the order of their numbers.
-    pub(crate) fn all_waiting(&self) -> impl Iterator<Item = (SequenceNumber, &Entry)> {
+    pub(crate) fn all_waiting(&self) -> impl Iterator<Item = (SequenceNumber, &MessageRow)> {
         let (returned, from) = self.waiting.returned();
         // Where there is an order, the row of those that wait is not kept.
         let from = if self.order.is_some() { 0 } else { from };

@@ -1,4 +1,4 @@
-use super::super::table::Entry;
+use super::super::table::MessageRow;
 use crate::message::MessageState;
 
 /// What is counted as messages come and go.
@@ -11,7 +11,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, entry: &Entry) {
+    pub(super) fn add(&mut self, entry: &MessageRow) {
         if entry.state != MessageState::Active {
             self.deferred += u64::from(entry.state == MessageState::Deferred);
             self.scheduled += u64::from(entry.state == MessageState::Scheduled);
@@ -20,7 +20,7 @@ impl Tally {
         self.size_bytes += u64::from(entry.size_bytes);
     }
 
-    pub(super) fn remove(&mut self, entry: &Entry) {
+    pub(super) fn remove(&mut self, entry: &MessageRow) {
         if entry.state != MessageState::Active {
             self.deferred -= u64::from(entry.state == MessageState::Deferred);
             self.scheduled -= u64::from(entry.state == MessageState::Scheduled);
