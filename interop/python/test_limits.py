@@ -75,6 +75,20 @@ def test_a_full_queue_refuses_until_there_is_room(client, create):
         assert text(receive_one(receiver)) == "z" * 2000
 
 
+def test_a_queue_at_its_max_count_refuses_until_a_message_is_removed(client, create, api):
+    queue = create(max_count=2)
+    assert api.get("queues", queue)["maxCount"] == 2
+    send(client, queue, "one")
+    send(client, queue, "two")
+    with pytest.raises(ServiceBusQuotaExceededError):
+        send(client, queue, "three")
+    with client.get_queue_receiver(queue) as receiver:
+        receiver.complete_message(receive_one(receiver))
+        send(client, queue, "three")
+        assert text(receive_one(receiver)) == "two"
+        assert text(receive_one(receiver)) == "three"
+
+
 def test_a_message_above_the_queues_own_limit_is_refused(client, create):
     queue = create(max_message_size=100_000)
     send(client, queue, "x" * 90_000)
@@ -102,6 +116,7 @@ def test_a_message_above_the_general_limit_is_refused(client, queue):
         ({"status": "asleep"}, "status"),
         ({"retry": "never"}, "retry"),
         ({"max_size": 0}, "(?i)max.?size"),
+        ({"max_count": 0}, "(?i)max.?count"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )

@@ -187,12 +187,12 @@ mod tests {
     #[test]
     fn every_setting_is_shown_in_the_form_of_its_flag() {
         let every = ",sessions=true,lock-duration=5s,max-delivery-count=3,ttl=90s,dead-letter-expired=true,auto-delete-idle=1d,\
-                     duplicate-window=10m,max-size=3GiB,max-message-size=100MiB,status=send-disabled,forward-dead-letters-to=dead,\
+                     duplicate-window=10m,max-size=3GiB,max-count=5,max-message-size=100MiB,status=send-disabled,forward-dead-letters-to=dead,\
                      retry=linear:5s..1m,poison-session=set-aside,user-metadata=mine";
         let unusual = unusual(&settings(every));
         let shown = unusual.iter().map(|(key, value)| format!(",{key}={value}")).collect::<String>();
         assert_eq!(settings(&shown), settings(every), "{shown}");
-        assert_eq!(unusual.len(), 14, "forward-to is not valid with sessions");
+        assert_eq!(unusual.len(), 15, "forward-to is not valid with sessions");
         assert_eq!(settings(",forward-to=next").forward_to, EntityName::parse("next").ok());
     }
 

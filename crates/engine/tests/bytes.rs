@@ -167,6 +167,7 @@ fn settings() -> impl Strategy<Value = QueueSettings> {
             duplicate_window: spans.3,
             unused_duplicate_window: spans.2,
             max_size_bytes: sizes.1,
+            max_count: sizes.1.is_some().then_some(sizes.2),
             max_message_size_bytes: sizes.2,
             status,
             forward_to: targets.0,

@@ -233,7 +233,12 @@ entity_settings! {
         /// Kept and shown, without effect: an entity stays whole in one shard
         partitioning: bool => partitioning [skip],
     }
-    queue {}
+    queue {
+        /// Refuse messages when the queue holds so many, dead-lettered ones included, or 'none' [default: none]
+        max_count: Maybe<u32> => max_count [
+            long = "max-count", value_name = "COUNT", value_parser = or_none(str::parse::<u32>)
+        ],
+    }
     subscription {
         /// A message for which a filter cannot be evaluated goes to the dead-letter queue instead of being passed over [default: true]
         dead_letter_on_filter_error: bool => dead_letter_on_filter_error [

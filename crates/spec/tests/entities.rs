@@ -25,6 +25,7 @@ fn full() -> QueueSettings {
         duplicate_window: Some(seconds(62)),
         unused_duplicate_window: Some(seconds(63)),
         max_size_bytes: Some(1 << 30),
+        max_count: Some(1000),
         max_message_size_bytes: 1 << 20 | 1,
         status: QueueStatus::SendDisabled,
         forward_to: EntityName::parse("next").ok(),
@@ -72,6 +73,7 @@ fn settings_survive_writing_and_reading() {
             duplicate_window: not_for_subscriptions.duplicate_window,
             unused_duplicate_window: not_for_subscriptions.unused_duplicate_window,
             max_size_bytes: not_for_subscriptions.max_size_bytes,
+            max_count: not_for_subscriptions.max_count,
             max_message_size_bytes: not_for_subscriptions.max_message_size_bytes,
             support_ordering: not_for_subscriptions.support_ordering,
             express: not_for_subscriptions.express,
@@ -88,7 +90,7 @@ fn a_queue_has_a_readable_form() {
         written,
         json!({
             "lockDuration": "5s", "maxDeliveryCount": 3, "requiresSession": true, "defaultTimeToLive": "1m",
-            "deadLetterOnExpiration": true, "autoDeleteOnIdle": "61s", "duplicateWindow": "62s", "unusedDuplicateWindow": "63s", "maxSize": "1GiB",
+            "deadLetterOnExpiration": true, "autoDeleteOnIdle": "61s", "duplicateWindow": "62s", "unusedDuplicateWindow": "63s", "maxSize": "1GiB", "maxCount": 1000,
             "maxMessageSize": "1048577", "status": "send-disabled", "forwardTo": "next",
             "forwardDeadLettersTo": "dead/letters", "retry": "exponential:1s..9s:jitter", "poisonSession": "set-aside",
             "batchedOperations": false, "supportOrdering": false, "express": true, "partitioning": true, "userMetadata": "mine", "order": { "policy": "aged", "maxOutstanding": 16 }

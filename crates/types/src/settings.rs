@@ -121,6 +121,8 @@ pub struct QueueSettings {
     pub unused_duplicate_window: Option<Duration>,
     /// Bytes of all bodies, dead-lettered ones included. `None`: what the disk holds.
     pub max_size_bytes: Option<u64>,
+    /// The maximum number of messages of a queue, dead-lettered ones included. `None`: no limit.
+    pub max_count: Option<u32>,
     pub max_message_size_bytes: u32,
     pub status: QueueStatus,
     /// Where every message goes on to.
@@ -219,6 +221,7 @@ impl Default for QueueSettings {
             duplicate_window: None,
             unused_duplicate_window: None,
             max_size_bytes: None,
+            max_count: None,
             max_message_size_bytes: 1024 * 1024,
             status: QueueStatus::Active,
             forward_to: None,
@@ -244,6 +247,8 @@ pub enum SettingsError {
     MaxDeliveryCount { given: u32 },
     #[error("a max size of 0 bytes would take no message; leave it out, or give at least 1")]
     MaxSize,
+    #[error("a max count of 0 would take no message; leave it out, or give at least 1")]
+    MaxCount,
     #[error("a max message size of {given} bytes is outside of 1 to {max}", max = limits::LARGE_MESSAGE_SIZE_BYTES_MAX)]
     MaxMessageSize { given: u32 },
     #[error(
@@ -270,6 +275,9 @@ impl QueueSettings {
         if self.max_size_bytes == Some(0) {
             return Err(SettingsError::MaxSize);
         }
+        if self.max_count == Some(0) {
+            return Err(SettingsError::MaxCount);
+        }
         let size_fits =
             (1..=limits::LARGE_MESSAGE_SIZE_BYTES_MAX).contains(&(self.max_message_size_bytes as usize));
         if !size_fits {
@@ -291,12 +299,13 @@ impl QueueSettings {
         let on_subscriptions = "set it on the topic's subscriptions";
         let forwards = self.forward_to.is_some() || self.forward_dead_letters_to.is_some();
         let wrong = match kind {
-            EntityKind::Queue => [(false, "", ""); 4],
+            EntityKind::Queue => [(false, "", ""); 5],
             EntityKind::Topic => [
                 (self.requires_session, "sessions", on_subscriptions),
                 (forwards, "forwarding", on_subscriptions),
                 (self.dead_letter_on_expiration, "dead-letter queue", on_subscriptions),
                 (self.order.is_some(), "order of its own", on_subscriptions),
+                (self.max_count.is_some(), "max count", "set it on a queue"),
             ],
             EntityKind::Subscription => [
                 (
@@ -305,6 +314,7 @@ impl QueueSettings {
                     "set it on the topic",
                 ),
                 (self.max_size_bytes.is_some(), "size of its own", "set it on the topic"),
+                (self.max_count.is_some(), "max count", "set it on a queue"),
                 (self.status == QueueStatus::SendDisabled, "senders", "set the status of the topic"),
                 (
                     self.order.as_ref().is_some_and(|order| order.has_send_rates()),

@@ -99,11 +99,21 @@ impl Queue {
 
     fn check_room(&self, messages: &[NewMessage]) -> Result<(), Error> {
         self.check_numbers(messages.len())?;
+        self.check_count(messages.len())?;
         let Some(max) = self.settings.max_size_bytes else { return Ok(()) };
         let size_bytes = self.size_bytes();
         let more: u64 = messages.iter().map(|message| u64::from(message.size_bytes)).sum();
         if size_bytes + more > max {
             return Err(self.full(size_bytes, max, "bytes", "max size"));
+        }
+        Ok(())
+    }
+
+    fn check_count(&self, more: usize) -> Result<(), Error> {
+        let Some(max) = self.settings.max_count.map(u64::from) else { return Ok(()) };
+        let count: u64 = self.parts().into_iter().map(|part| part.messages.count()).sum();
+        if count + more as u64 > max {
+            return Err(self.full(count, max, "messages", "max count"));
         }
         Ok(())
     }

@@ -231,6 +231,10 @@ impl ModelQueue {
         if self.settings.max_size_bytes.is_some_and(|max| size + more > max) {
             return Err(Refusal::QueueFull);
         }
+        let count = self.messages.len() + batch.len();
+        if self.settings.max_count.is_some_and(|max| count > max as usize) {
+            return Err(Refusal::QueueFull);
+        }
         Ok(batch.iter().map(|message| self.store(now, message)).collect())
     }
 

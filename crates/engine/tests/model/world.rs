@@ -284,6 +284,7 @@ pub(crate) fn settings(queue: usize) -> QueueSettings {
         3 => QueueSettings {
             auto_delete_on_idle: Some(millis(6000)),
             max_size_bytes: Some(1500),
+            max_count: Some(12),
             retry: RetryPolicy::Exponential { base: millis(500), cap: millis(1500), jitter: false },
             ..plain
         },

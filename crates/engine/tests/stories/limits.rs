@@ -78,6 +78,24 @@ fn a_full_queue_takes_nothing_until_there_is_room() {
 }
 
 #[test]
+fn a_queue_at_its_max_count_rejects_messages_until_one_is_removed() {
+    let mut story = Story::with(QueueSettings { max_count: Some(3), ..settings() });
+    story.send(2);
+    let batch = story.batch(2);
+    let refused = story.engine.send(story.now, story.queue, batch, &mut story.out);
+    assert!(matches!(refused, Err(Error::QueueFull { taken: 2, max: 3, unit: "messages", .. })));
+    assert_eq!(story.counts().message_count(), 2, "all or nothing");
+    story.send(1);
+    let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, DEAD_LETTER).unwrap();
+    let batch = story.batch(1);
+    assert!(story.engine.send(story.now, story.queue, batch, &mut story.out).is_err(), "dead letters count");
+    let dead = story.receive(DEAD).unwrap();
+    story.settle(&dead, Settlement::Complete).unwrap();
+    story.send(1);
+}
+
+#[test]
 fn a_queue_has_a_largest_message() {
     let mut story = Story::with(QueueSettings { max_message_size_bytes: 1000, ..settings() });
     let mut batch = story.batch(2);

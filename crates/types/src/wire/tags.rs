@@ -131,6 +131,7 @@ registry! {
         EXPRESS = 20,
         PARTITIONING = 21,
         USER_METADATA = 22,
+        MAX_COUNT = 23,
     }
     hub_setting, "hub setting" {
         PARTITION_COUNT = 1,

@@ -40,6 +40,7 @@ tagged_fields! { QueueSettings in queue_setting {
     EXPRESS: express,
     PARTITIONING: partitioning,
     USER_METADATA: user_metadata,
+    MAX_COUNT: max_count,
 }}
 
 tagged_fields! { OrderSettings in order_setting {
