@@ -1,7 +1,7 @@
 //! Data directories of every format that was released: the server opens each one, and everything in it is read back.
 //!
 //! `data/<name>.pack` is a directory and `data/<name>.json` what clients read from it. Neither is written again once a version with this format
-//! was released. After a change of the format, give [`NAME`] a new value and run `write_corpus`.
+//! was released. After a change of the format, give [`NAME`] a new value and run `write_corpus` with [`WRITE`] set.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod pack;
@@ -22,6 +22,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// The environment variable that makes `write_corpus` write.
+const WRITE: &str = "PEEKLOCK_WRITE_CORPUS";
 /// Of the newest directory.
 const NAME: &str = "format-3";
 
@@ -326,9 +328,12 @@ async fn take_snapshots(directory: &Path) {
     journal.close();
 }
 
+/// Writes the newest directory of the corpus, if [`WRITE`] is set. It is not an ignored test, because `cargo xtask test` counts those as failed.
 #[tokio::test]
-#[ignore = "writes the newest directory of the corpus"]
 async fn write_corpus() {
+    if std::env::var_os(WRITE).is_none() {
+        return;
+    }
     let (made, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut rig = Rig::start(made.path()).await;
     fill(&mut rig).await;
