@@ -1,8 +1,8 @@
 //! One connection: its task, its links, and the requests that wait for shards.
 
 pub(crate) mod address;
-mod answer;
 pub(crate) mod attach;
+pub(crate) mod context;
 pub(crate) mod conversation;
 pub(crate) mod driver;
 mod early;
@@ -10,5 +10,4 @@ pub(crate) mod ending;
 pub(crate) mod limits;
 pub(crate) mod link;
 pub(crate) mod refuse;
-mod reply;
 pub(crate) mod request;

@@ -4,14 +4,14 @@
 //! partition, or, for a publisher that names none, with those of all.
 
 mod address;
-mod attach;
+pub(crate) mod attach;
 mod error;
 mod manage;
 mod operation;
 mod position;
 mod producer;
 mod publication;
-mod publish;
+pub(crate) mod publish;
 mod read;
 mod run;
 
@@ -30,7 +30,16 @@ pub(crate) use manage::{
 };
 pub(crate) use position::SELECTOR;
 use producer::{Numbered, Wish};
-pub(crate) use read::{ReaderLine, ReaderLink};
+use read::ReaderLine;
+pub(crate) use read::ReaderLink;
+
+/// The publishers and readers of a connection, and its requests about hubs. Their links have the rest of their state.
+#[derive(Default)]
+pub(crate) struct Hubs {
+    requests: HubRequests,
+    /// Readers with events to write.
+    line: ReaderLine,
+}
 
 /// A link whose hub or partition is being asked.
 pub(crate) struct PendingHub {

@@ -18,15 +18,15 @@ mod transaction;
 
 use std::net::SocketAddr;
 
-use connection::ending::LogBudget;
-pub use connection::limits::Limits;
-use connection::{driver, refuse};
 use peeklock_access::Access;
 use peeklock_amqp::{AmqpError, condition};
 use peeklock_broker::Broker;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
+use connection::ending::LogBudget;
+pub use connection::limits::Limits;
+use connection::{driver, refuse};
 pub use namespace::Namespace;
 use namespace::Namespaces;
 

@@ -4,7 +4,7 @@ mod answer;
 mod body;
 mod operation;
 mod queue_group;
-mod respond;
+pub(crate) mod respond;
 pub(crate) mod response;
 mod rules;
 mod steps;
@@ -19,16 +19,19 @@ use peeklock_broker::{Error, Found, Named, SessionHold};
 use peeklock_types::{self as types, EntityPath, SequenceNumber, SubQueue};
 use rustc_hash::FxHashMap;
 
-use crate::connection::conversation::Conversation;
+use crate::access::Access;
+use crate::connection::context::Context;
 use crate::connection::link::{EntityRef, LinkKind, LinkNumber, Service};
 use crate::connection::request::{FindWaiter, numbered};
 use crate::error::{Refusal, refusal};
 use crate::hub::is_hub;
 use crate::incoming;
+use crate::management::respond::{respond_found, respond_refused, response_link, take_place};
 use crate::management::response::Place;
 use crate::message::RequestMessage;
-use crate::transaction::HeldSend;
+use crate::queue_group::join::queue_group_of;
 use crate::transaction::coordinator::transaction_of;
+use crate::transaction::{HeldSend, Transactions};
 pub(crate) use answer::{Content, Form};
 use operation::Operation;
 use queue_group::QueueGroupRequest;
@@ -38,7 +41,7 @@ use steps::Step;
 const PENDING_MAX: usize = 10_000;
 
 #[derive(Default)]
-pub(crate) struct Pending {
+pub(crate) struct Management {
     requests: FxHashMap<u32, PendingRequest>,
     next: u32,
 }
@@ -49,6 +52,36 @@ pub(crate) struct ReplyTo {
     pub(crate) link: LinkNumber,
     pub(crate) place: Place,
     pub(crate) correlation: Option<MessageId>,
+}
+
+/// A request to `$management` whose response has a place.
+pub(crate) struct Received {
+    pub(crate) reply_to: ReplyTo,
+    pub(crate) path: Option<EntityPath>,
+    pub(crate) request: RequestMessage,
+    /// The transaction that it is a step of.
+    pub(crate) transaction: Option<Bytes>,
+}
+
+impl Received {
+    pub(crate) fn read(
+        context: &mut Context<'_>,
+        session: SessionId,
+        path: Option<EntityPath>,
+        delivery: &Delivery,
+    ) -> Result<Self, Refusal> {
+        let request =
+            RequestMessage::decode(&delivery.payload).map_err(|error| Refusal::unreadable(&error))?;
+        let service = Service::Management(path.clone());
+        let link = response_link(context, session, &service, request.reply_to.as_deref());
+        let Some((link, place)) = link.and_then(|link| Some((link, take_place(context, link)?))) else {
+            return Err(Refusal::no_way_back(request.reply_to.as_deref()));
+        };
+        let reply_to = ReplyTo { link, place, correlation: request.message_id.clone() };
+        // Everything else is done outside of the transaction that it names.
+        let transaction = transaction_of(delivery).filter(|_| operation::is_step(&request)).cloned();
+        Ok(Received { reply_to, path, request, transaction })
+    }
 }
 
 struct PendingRequest {
@@ -67,44 +100,33 @@ struct PendingRequest {
     held: Option<HeldSend>,
 }
 
-impl Conversation<'_> {
-    pub(crate) fn on_management(
+impl Management {
+    /// Starts a request to an entity, or refuses it.
+    pub(crate) fn start(
         &mut self,
-        session: SessionId,
-        path: Option<EntityPath>,
-        delivery: &Delivery,
-    ) -> Result<(), Refusal> {
-        let request =
-            RequestMessage::decode(&delivery.payload).map_err(|error| Refusal::unreadable(&error))?;
-        let service = Service::Management(path);
-        let link = self.response_link(session, &service, request.reply_to.as_deref());
-        let Some((link, place)) = link.and_then(|link| Some((link, self.take_place(link)?))) else {
-            return Err(Refusal::no_way_back(request.reply_to.as_deref()));
-        };
-        let Service::Management(path) = service else { return Ok(()) };
-        let reply_to = ReplyTo { link, place, correlation: request.message_id.clone() };
-        // Everything else is done outside of the transaction that it names.
-        let transaction = transaction_of(delivery).filter(|_| operation::is_step(&request)).cloned();
-        if transaction.is_none() && self.on_hub_management(&reply_to, path.as_ref(), &request) {
-            return Ok(());
-        }
-        if let Err(refusal) = self.start_request(reply_to.clone(), path, &request, transaction.clone()) {
+        context: &mut Context<'_>,
+        access: &Access,
+        transactions: &mut Transactions,
+        received: Received,
+    ) {
+        let (reply_to, transaction) = (received.reply_to.clone(), received.transaction.clone());
+        if let Err(refusal) = self.start_request(context, access, transactions, received) {
             if let Some(txn_id) = transaction {
-                self.transactions.doom(&txn_id, &refusal.description);
+                transactions.doom(&txn_id, &refusal.description);
             }
-            self.respond_refused(reply_to, refusal);
+            respond_refused(context, reply_to, refusal);
         }
-        Ok(())
     }
 
     fn start_request(
         &mut self,
-        reply_to: ReplyTo,
-        path: Option<EntityPath>,
-        request: &RequestMessage,
-        transaction: Option<Bytes>,
+        context: &mut Context<'_>,
+        access: &Access,
+        transactions: &mut Transactions,
+        received: Received,
     ) -> Result<(), Refusal> {
-        if self.pending.requests.len() >= PENDING_MAX {
+        let Received { reply_to, path, request, transaction } = received;
+        if self.requests.len() >= PENDING_MAX {
             let text = format!("{PENDING_MAX} requests of this connection wait for their answers already");
             return Err(Refusal::new(503, peeklock_amqp::condition::SERVER_BUSY, text));
         }
@@ -112,41 +134,58 @@ impl Conversation<'_> {
             let text = "the namespace itself has no operations over AMQP; its entities are managed over HTTP, on the same port";
             return Err(Refusal::not_implemented(text));
         };
-        let mut operation = Operation::read(request)?;
-        if let Some(session) = self.session_of_link(&path, request) {
+        let mut operation = Operation::read(&request)?;
+        if let Some(session) = self.session_of_link(context, &path, &request) {
             operation.take_session(session);
         }
-        if let Some(group) = self.queue_group_of(&path) {
-            return self.start_queue_group_request(reply_to, path, &group, operation, transaction);
-        }
-        self.check_right(operation.right(), &Scope::from(&path))?;
-        if let Some(txn_id) = &transaction {
-            self.transactions.start_request(txn_id)?;
-        }
-        let (shard, name) = (self.namespace.broker.place(&path.name), path.name.clone());
-        let number = self.pending.insert(PendingRequest {
+        let mut pending = PendingRequest {
             reply_to,
             path,
             transaction,
             form: operation.form(),
-            todo: Some(operation),
+            todo: None,
             remaining: 1,
             result: Ok(Content::done()),
             group: None,
             held: None,
-        });
-        self.ask(shard, FindWaiter::Management(number), Find { name });
+        };
+        if let Some(group) = queue_group_of(context, &pending.path) {
+            return self.start_queue_group_request(
+                context,
+                access,
+                transactions,
+                pending,
+                (&group, operation),
+            );
+        }
+        access.check_right(context, operation.right(), &Scope::from(&pending.path))?;
+        if let Some(txn_id) = &pending.transaction {
+            transactions.start_request(txn_id)?;
+        }
+        pending.todo = Some(operation);
+        let name = pending.path.name.clone();
+        let shard = context.namespace.broker.place(&name);
+        let number = self.insert(pending);
+        context.ask(shard, FindWaiter::Management(number), Find { name });
         Ok(())
     }
 
     /// A shard has looked for the entity of a management request.
-    pub(crate) fn on_management_found(&mut self, number: u32, result: Result<Named, Error>) {
-        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+    pub(crate) fn on_management_found(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: u32,
+        result: Result<Named, Error>,
+    ) {
+        let Some(pending) = self.requests.get_mut(&number) else { return };
         if pending.group.is_some() {
-            return self.on_queue_group_found(number, result);
+            return self.on_queue_group_found(context, transactions, number, result);
         }
         let next = match (result, pending.todo.take()) {
-            (Ok(Named::Entity(found)), Some(operation)) => self.ask_entity(number, operation, found),
+            (Ok(Named::Entity(found)), Some(operation)) => {
+                self.ask_entity(context, transactions, number, operation, found)
+            }
             (Ok(Named::Entity(_)), None) => Ok(()),
             (Ok(Named::Hub(_)), _) => {
                 let what = "and what was asked for is an operation of queues, topics and subscriptions";
@@ -154,30 +193,38 @@ impl Conversation<'_> {
             }
             (Err(error), _) => Err(refusal(&error, Some(&pending.path))),
         };
-        self.go_on(number, next);
+        self.go_on(context, transactions, number, next);
     }
 
     /// A shard has reserved the sequence numbers of messages that a transaction schedules.
-    pub(crate) fn on_reserved(&mut self, number: u32, result: Result<Vec<SequenceNumber>, Error>) {
+    pub(crate) fn on_reserved(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: u32,
+        result: Result<Vec<SequenceNumber>, Error>,
+    ) {
         let next = match result {
-            Ok(numbers) => self.hold_scheduled(number, numbers),
+            Ok(numbers) => self.hold_scheduled(context, transactions, number, numbers),
             Err(error) => {
                 self.take_answer::<()>(number, Err(error), |_, ()| Content::done());
                 Ok(())
             }
         };
-        self.go_on(number, next);
+        self.go_on(context, transactions, number, next);
     }
 
     /// A shard has answered a management request, or a part of it.
     pub(crate) fn on_management_answer<T>(
         &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
         number: u32,
         result: Result<T, Error>,
         describe: impl FnOnce(Form, T) -> Content,
     ) {
         self.take_answer(number, result, describe);
-        self.finish_request(number);
+        self.finish_request(context, transactions, number);
     }
 
     fn take_answer<T>(
@@ -186,7 +233,7 @@ impl Conversation<'_> {
         result: Result<T, Error>,
         describe: impl FnOnce(Form, T) -> Content,
     ) {
-        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+        let Some(pending) = self.requests.get_mut(&number) else { return };
         pending.remaining = pending.remaining.saturating_sub(1);
         match result {
             Ok(answer) if pending.result.is_ok() => pending.result = Ok(describe(pending.form, answer)),
@@ -196,55 +243,70 @@ impl Conversation<'_> {
     }
 
     /// Responds to a request that goes no further.
-    fn go_on(&mut self, number: u32, next: Result<(), Refusal>) {
+    fn go_on(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: u32,
+        next: Result<(), Refusal>,
+    ) {
         if let Err(refusal) = next
-            && let Some(pending) = self.pending.requests.get_mut(&number)
+            && let Some(pending) = self.requests.get_mut(&number)
         {
             pending.remaining = 0;
             pending.result = Err(refusal);
         }
-        self.finish_request(number);
+        self.finish_request(context, transactions, number);
     }
 
     /// Responds if all answers are there.
-    fn finish_request(&mut self, number: u32) {
-        if self.pending.requests.get(&number).is_none_or(|pending| pending.remaining > 0) {
+    fn finish_request(&mut self, context: &mut Context<'_>, transactions: &mut Transactions, number: u32) {
+        if self.requests.get(&number).is_none_or(|pending| pending.remaining > 0) {
             return;
         }
-        let Some(done) = self.pending.requests.remove(&number) else { return };
+        let Some(done) = self.requests.remove(&number) else { return };
         if let Some(txn_id) = &done.transaction {
-            self.transactions.end_request(self.millis, txn_id);
+            transactions.end_request(context.millis, txn_id);
         }
         match done.result {
-            Ok(content) => self.respond_found(done.reply_to, content),
+            Ok(content) => respond_found(context, done.reply_to, content),
             Err(refusal) => {
                 if let Some(txn_id) = done.transaction {
-                    self.transactions.doom(&txn_id, &refusal.description);
+                    transactions.doom(&txn_id, &refusal.description);
                 }
-                self.respond_refused(done.reply_to, refusal);
+                respond_refused(context, done.reply_to, refusal);
             }
         }
     }
 
     /// The entity is there: now for what was asked of it.
-    fn ask_entity(&mut self, number: u32, operation: Operation, found: Found) -> Result<(), Refusal> {
-        let Some(pending) = self.pending.requests.get_mut(&number) else { return Ok(()) };
+    fn ask_entity(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: u32,
+        operation: Operation,
+        found: Found,
+    ) -> Result<(), Refusal> {
+        let Some(pending) = self.requests.get_mut(&number) else { return Ok(()) };
         let (path, transaction) = (pending.path.clone(), pending.transaction.clone());
-        let entity = EntityRef { shard: self.namespace.broker.place(&path.name), entity: found.entity };
+        let entity = EntityRef { shard: context.namespace.broker.place(&path.name), entity: found.entity };
         let has_sessions = found.requires_session && path.sub_queue == SubQueue::Main;
         let hold = match operation.held_session(has_sessions) {
-            Some(session) => Some(self.hold_of(&path, session)?),
+            Some(session) => Some(self.hold_of(context, &path, session)?),
             None => None,
         };
         match (operation, transaction) {
             (operation, Some(txn_id)) => {
                 let step = Step { number, txn_id, path, entity, hold };
-                self.take_step(step, operation, &found)
+                self.take_step(context, transactions, step, operation, &found)
             }
-            (Operation::Schedule { messages }, None) => self.schedule(number, entity, &messages, found),
+            (Operation::Schedule { messages }, None) => {
+                self.schedule(context, number, entity, &messages, found)
+            }
             (operation, None) => {
                 let request = operation.request(number, found.entity, &path, hold);
-                request.into_iter().for_each(|request| self.push(entity.shard, request));
+                request.into_iter().for_each(|request| context.push(entity.shard, request));
                 Ok(())
             }
         }
@@ -252,13 +314,14 @@ impl Conversation<'_> {
 
     fn schedule(
         &mut self,
+        context: &mut Context<'_>,
         number: u32,
         entity: EntityRef,
         payloads: &[Bytes],
         found: Found,
     ) -> Result<(), Refusal> {
-        let now = self.now;
-        let Some(batch) = self.batch(entity.shard) else { return Ok(()) };
+        let now = context.now;
+        let Some(batch) = context.batch(entity.shard) else { return Ok(()) };
         let mut messages = batch.messages();
         for payload in payloads {
             messages.add(|out| incoming::store(payload, now, incoming::needs_of(&found), out))?;
@@ -268,17 +331,27 @@ impl Conversation<'_> {
     }
 
     /// The session of the link for which a request speaks.
-    fn session_of_link(&self, path: &EntityPath, request: &RequestMessage) -> Option<&types::SessionId> {
+    fn session_of_link<'c>(
+        &self,
+        context: &'c Context<'_>,
+        path: &EntityPath,
+        request: &RequestMessage,
+    ) -> Option<&'c types::SessionId> {
         let name = request.property("associated-link-name").and_then(Value::as_str)?;
-        self.links.iter().find_map(|(_, link)| match &link.kind {
+        context.links.iter().find_map(|(_, link)| match &link.kind {
             LinkKind::Receiver(link) if *link.name == *name && link.path == *path => link.session.as_ref(),
             _ => None,
         })
     }
 
     /// The receiver on this connection that holds the session.
-    fn hold_of(&self, path: &EntityPath, session: &types::SessionId) -> Result<SessionHold, Refusal> {
-        let held = self.links.iter().filter_map(|(_, link)| match &link.kind {
+    fn hold_of(
+        &self,
+        context: &Context<'_>,
+        path: &EntityPath,
+        session: &types::SessionId,
+    ) -> Result<SessionHold, Refusal> {
+        let held = context.links.iter().filter_map(|(_, link)| match &link.kind {
             LinkKind::Receiver(link) if link.path == *path && link.session.as_ref() == Some(session) => {
                 Some(link.receiver)
             }
@@ -291,7 +364,7 @@ impl Conversation<'_> {
     }
 }
 
-impl Pending {
+impl Management {
     fn insert(&mut self, request: PendingRequest) -> u32 {
         let number = self.next;
         // Far fewer than 2^32 are open at a time, so a number that comes round again is free.

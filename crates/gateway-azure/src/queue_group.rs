@@ -6,8 +6,8 @@
 
 mod arbiter;
 mod held;
-mod join;
-mod runs;
+pub(crate) mod join;
+pub(crate) mod runs;
 
 use std::sync::Arc;
 
@@ -21,6 +21,19 @@ use crate::error::Refusal;
 pub(crate) use arbiter::Arbiter;
 pub(crate) use held::{HeldLocks, LockEnd};
 pub(crate) use join::{check_sub_queue, takes_no_messages};
+
+/// The links of a connection to queue groups. Their state is in the links.
+#[derive(Default)]
+pub(crate) struct QueueGroups {
+    /// When they must be looked at.
+    wake_at: Option<Millis>,
+}
+
+impl QueueGroups {
+    pub(crate) fn next_deadline(&self) -> Option<Millis> {
+        self.wake_at
+    }
+}
 
 /// The peer receives from a group.
 pub(crate) struct QueueGroupLink {

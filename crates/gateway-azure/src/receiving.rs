@@ -1,7 +1,19 @@
 //! Messages from queues and subscriptions to receivers, and their settlement.
 
 mod delay;
+pub(crate) mod deliver;
 pub(crate) mod outcome;
 pub(crate) mod selection;
 pub(crate) mod sessions;
+mod settle;
 pub(crate) mod stream;
+
+pub(crate) use settle::Disposition;
+use stream::Streams;
+
+/// The receivers of a connection. Their links have the rest of their state.
+#[derive(Default)]
+pub(crate) struct Receiving {
+    /// Large messages that are being sent to receivers.
+    streams: Streams,
+}

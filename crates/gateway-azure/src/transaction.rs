@@ -6,6 +6,7 @@
 //! A transaction with a step that was refused can only be rolled back. A client may commit without having looked at the answer to each
 //! step, and half of a transaction must never be done.
 
+mod checks;
 pub(crate) mod coordinator;
 mod id;
 mod work;
@@ -24,6 +25,7 @@ use crate::connection::link::{EntityRef, LinkNumber};
 use crate::connection::request::Mirror;
 use crate::error::Refusal;
 use crate::queue_group::LockEnd;
+use checks::Checks;
 pub(crate) use id::TransactionNumber;
 use id::{TransactionId, unknown};
 use work::size_of;
@@ -78,6 +80,7 @@ pub(crate) struct Transactions {
     timed_out: VecDeque<TransactionId>,
     next: u32,
     size_bytes: usize,
+    checks: Checks,
 }
 
 impl Transactions {

@@ -9,14 +9,18 @@ use peeklock_broker::{Error, Named};
 use peeklock_types::{EntityName, EntityPath, SubQueue};
 use rustc_hash::FxHashMap;
 
+use crate::access::Access;
 use crate::connection::address::Node;
-use crate::connection::conversation::Conversation;
+use crate::connection::context::Context;
 use crate::connection::link::Service;
 use crate::connection::request::FindWaiter;
 use crate::error::{Refusal, refusal};
 use crate::hub::consumer_group_of;
 use crate::management::ReplyTo;
+use crate::management::respond::{respond, response_link, take_place};
 use crate::message::RequestMessage;
+use crate::queue_group::join::queue_group_of;
+use crate::transaction::Transactions;
 
 /// Tokens of one connection whose entities are being looked for.
 const PENDING_MAX: usize = 10_000;
@@ -28,24 +32,37 @@ pub(crate) struct PendingTokens {
     next: u32,
 }
 
-impl Conversation<'_> {
-    pub(crate) fn on_token(&mut self, session: SessionId, payload: &Bytes) -> Result<(), Refusal> {
+impl Access {
+    pub(crate) fn on_token(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        session: SessionId,
+        payload: &Bytes,
+    ) -> Result<(), Refusal> {
         let request = RequestMessage::decode(payload).map_err(|error| Refusal::unreadable(&error))?;
-        let link = self.response_link(session, &Service::Cbs, request.reply_to.as_deref());
-        let Some((link, place)) = link.and_then(|link| Some((link, self.take_place(link)?))) else {
+        let link = response_link(context, session, &Service::Cbs, request.reply_to.as_deref());
+        let Some((link, place)) = link.and_then(|link| Some((link, take_place(context, link)?))) else {
             return Err(Refusal::no_way_back(request.reply_to.as_deref()));
         };
         let reply_to = ReplyTo { link, place, correlation: request.message_id.clone() };
-        match self.put_token(&request) {
-            Ok(Some(name)) if self.tokens.waiting.len() < PENDING_MAX => self.look_for(reply_to, name),
-            Ok(_) => self.respond_to_token(reply_to, Ok(())),
-            Err(reason) => self.respond_to_token(reply_to, Err((401, reason))),
+        match self.put_token(context, transactions, &request) {
+            Ok(Some(name)) if self.tokens.waiting.len() < PENDING_MAX => {
+                self.look_for(context, reply_to, name)
+            }
+            Ok(_) => self.respond_to_token(context, reply_to, Ok(())),
+            Err(reason) => self.respond_to_token(context, reply_to, Err((401, reason))),
         }
         Ok(())
     }
 
     /// Takes the token, and returns the entity that it is for, unless that needs no search.
-    fn put_token(&mut self, request: &RequestMessage) -> Result<Option<EntityName>, String> {
+    fn put_token(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        request: &RequestMessage,
+    ) -> Result<Option<EntityName>, String> {
         match request.property("operation").and_then(Value::as_str) {
             Some("put-token") => {}
             other => return Err(format!("$cbs knows the operation put-token, not {other:?}")),
@@ -53,34 +70,44 @@ impl Conversation<'_> {
         let audience = request.property("name").and_then(Value::as_str).ok_or("the request has no 'name'")?;
         let token = request.body.as_str().ok_or("the request's body is not a token")?;
         // The 'type' is not looked at. SDK quirk: Python labels its shared access signatures 'jwt'.
-        self.take_token(token, audience)?;
-        Ok(entity_of(audience).filter(|path| self.queue_group_of(path).is_none()).map(|path| path.name))
+        self.take_token(context, transactions, token, audience)?;
+        Ok(entity_of(audience).filter(|path| queue_group_of(context, path).is_none()).map(|path| path.name))
     }
 
     /// Whether the entity exists is for those to know who may use it, so this comes after the token was taken.
-    fn look_for(&mut self, reply_to: ReplyTo, name: EntityName) {
+    fn look_for(&mut self, context: &mut Context<'_>, reply_to: ReplyTo, name: EntityName) {
         let number = self.tokens.next;
         // Far fewer than 2^32 wait at a time, so a number that comes round again is free.
         self.tokens.next = number.wrapping_add(1);
         self.tokens.waiting.insert(number, (reply_to, name.clone()));
-        let shard = self.namespace.broker.place(&name);
-        self.ask(shard, FindWaiter::Token(number), Find { name });
+        let shard = context.namespace.broker.place(&name);
+        context.ask(shard, FindWaiter::Token(number), Find { name });
     }
 
     /// The shard knows whether the entity of a token exists. Everything else about it is found out by the links that use it.
-    pub(crate) fn on_token_answer(&mut self, number: u32, result: Result<Named, Error>) {
+    pub(crate) fn on_token_answer(
+        &mut self,
+        context: &mut Context<'_>,
+        number: u32,
+        result: Result<Named, Error>,
+    ) {
         let Some((reply_to, name)) = self.tokens.waiting.remove(&number) else { return };
         let path = EntityPath { name, sub_queue: SubQueue::Main };
         let refused =
             result.err().map(|error| refusal(&error, Some(&path))).filter(|found| found.status == 404);
-        let result = refused.map_or(Ok(()), |refusal| Err((404, refusal.at(&self.host).description)));
-        self.respond_to_token(reply_to, result);
+        let result = refused.map_or(Ok(()), |refusal| Err((404, refusal.at(&context.host).description)));
+        self.respond_to_token(context, reply_to, result);
     }
 
     /// SDK quirk: the response names no error condition, because SDKs show the description only without one: Python drops it and prints
     /// `amqp:client-error`, and JavaScript tries again on the service's `com.microsoft:auth-failed` and ends with an error without text. All of
     /// Python, JavaScript, Go, Java and .NET know what the status means.
-    fn respond_to_token(&mut self, reply_to: ReplyTo, result: Result<(), (i32, String)>) {
+    fn respond_to_token(
+        &mut self,
+        context: &mut Context<'_>,
+        reply_to: ReplyTo,
+        result: Result<(), (i32, String)>,
+    ) {
         let (status, description) = match result {
             // SDK quirk: azservicebus for Rust takes nothing but 202 for success.
             Ok(()) => (202, "Accepted".to_owned()),
@@ -88,7 +115,7 @@ impl Conversation<'_> {
         };
         let properties =
             vec![("status-code", Value::Int(status)), ("status-description", Value::from(description))];
-        self.respond(reply_to, properties, Value::Null);
+        respond(context, reply_to, properties, Value::Null);
     }
 }
 

@@ -11,10 +11,13 @@ use peeklock_amqp::connection::Millis;
 use peeklock_types::Timestamp;
 use tokio::sync::watch;
 
-use crate::connection::conversation::{Conversation, Replies};
+use crate::access::Access;
+use crate::connection::context::Context;
+use crate::connection::conversation::Replies;
 use crate::connection::link::{LinkKind, LinkNumber};
 use crate::error::Refusal;
 use crate::namespace::Namespace;
+use crate::transaction::Transactions;
 
 /// A right that a link was given its place for.
 #[derive(Clone, Debug)]
@@ -109,9 +112,14 @@ impl Claims {
     }
 }
 
-impl<'g> Conversation<'g> {
-    pub(crate) fn check_right(&self, right: Right, scope: &Scope) -> Result<(), Refusal> {
-        if self.claims.allow(&Need { right, scope: scope.clone() }, self.now_s()) {
+impl Access {
+    pub(crate) fn check_right(
+        &self,
+        context: &Context<'_>,
+        right: Right,
+        scope: &Scope,
+    ) -> Result<(), Refusal> {
+        if self.claims.allow(&Need { right, scope: scope.clone() }, context.now_s()) {
             return Ok(());
         }
         let text = if self.claims.held.is_empty() {
@@ -127,18 +135,19 @@ impl<'g> Conversation<'g> {
     // SDK quirk: .NET puts no token for the links to `$management`; it sends one with each request.
     pub(crate) fn check_any_right(
         &mut self,
+        context: &mut Context<'_>,
         rights: &[Right],
         scope: &Scope,
         token: Option<&str>,
     ) -> Result<(), Refusal> {
         if let Some(token) = token
-            && self.check_shown_token(rights, scope, token)?
+            && self.check_shown_token(context, rights, scope, token)?
         {
             return Ok(());
         }
         let mut checked = Err(Refusal::unauthorized(format!("nobody has a right to this on {scope}")));
         for right in rights {
-            checked = self.check_right(*right, scope);
+            checked = self.check_right(context, *right, scope);
             if checked.is_ok() {
                 break;
             }
@@ -147,10 +156,16 @@ impl<'g> Conversation<'g> {
     }
 
     /// Whether a token that came with a request is enough for it.
-    fn check_shown_token(&mut self, rights: &[Right], scope: &Scope, token: &str) -> Result<bool, Refusal> {
-        self.choose(None, peeklock_access::key_name(token).as_deref());
-        let now_s = self.now_s();
-        let claim = self.namespace.access.check_token(token, scope.as_path(), now_s);
+    fn check_shown_token(
+        &mut self,
+        context: &mut Context<'_>,
+        rights: &[Right],
+        scope: &Scope,
+        token: &str,
+    ) -> Result<bool, Refusal> {
+        self.choose(context, None, peeklock_access::key_name(token).as_deref());
+        let now_s = context.now_s();
+        let claim = context.namespace.access.check_token(token, scope.as_path(), now_s);
         let claim = claim.map_err(|error| Refusal::unauthorized(error.to_string()))?;
         // Whoever can show a token is no stranger, even if it is not kept.
         self.claims.bare = None;
@@ -158,59 +173,71 @@ impl<'g> Conversation<'g> {
     }
 
     /// A name and a secret in the clear.
-    pub(crate) fn sign_in(&mut self, host: Option<&str>, name: &str, secret: &[u8]) -> bool {
-        self.choose(host, Some(name));
-        let claim = self.namespace.access.check_secret(name, secret);
+    pub(crate) fn sign_in(
+        &mut self,
+        context: &mut Context<'_>,
+        host: Option<&str>,
+        name: &str,
+        secret: &[u8],
+    ) -> bool {
+        self.choose(context, host, Some(name));
+        let claim = context.namespace.access.check_secret(name, secret);
         let is_known = claim.is_some();
         if let Some(claim) = claim {
             self.is_at_home = true;
-            self.claims.add(claim, self.moment());
+            self.claims.add(claim, self.moment(context));
         }
         is_known
     }
 
     /// A token takes the place of the one that was put for the same scope.
-    pub(crate) fn take_token(&mut self, token: &str, audience: &str) -> Result<(), String> {
-        self.choose(None, peeklock_access::key_name(token).as_deref());
-        let claim = self.namespace.access.check_token(token, audience, self.now_s());
+    pub(crate) fn take_token(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        token: &str,
+        audience: &str,
+    ) -> Result<(), String> {
+        self.choose(context, None, peeklock_access::key_name(token).as_deref());
+        let claim = context.namespace.access.check_token(token, audience, context.now_s());
         let claim = claim.map_err(|error| error.to_string())?;
         let scope = claim.scope().clone();
-        let replaced =
-            self.claims.take_lost(self.moment(), |old| (*old.scope() == scope).then_some(Loss::Replaced));
-        if self.claims.held.len() >= self.gateway.limits.tokens_per_connection_max {
+        let replaced = self
+            .claims
+            .take_lost(self.moment(context), |old| (*old.scope() == scope).then_some(Loss::Replaced));
+        if self.claims.held.len() >= context.gateway.limits.tokens_per_connection_max {
             let count = self.claims.held.len();
             return Err(format!(
                 "this connection holds {count} tokens, the most that are allowed; open another one"
             ));
         }
         self.is_at_home = true;
-        self.claims.add(claim, self.moment());
-        self.review_links(&replaced);
+        self.claims.add(claim, self.moment(context));
+        self.review_links(context, transactions, &replaced);
         Ok(())
     }
 
     /// Settles which namespace the peer means, as long as nothing was done in any.
-    pub(crate) fn choose(&mut self, host: Option<&str>, key_name: Option<&str>) {
-        if self.is_at_home || self.gateway.namespaces.others.is_empty() {
+    pub(crate) fn choose(&mut self, context: &mut Context<'_>, host: Option<&str>, key_name: Option<&str>) {
+        if self.is_at_home || context.gateway.namespaces.others.is_empty() {
             return;
         }
-        let namespaces = &self.gateway.namespaces;
+        let namespaces = &context.gateway.namespaces;
         if let Some(namespace) = host.and_then(|host| namespaces.by_host(host)) {
             self.is_at_home = true;
-            return self.move_to(namespace);
+            return self.move_to(context, namespace);
         }
         if let Some(namespace) = key_name.and_then(|name| namespaces.by_key_name(name)) {
-            self.move_to(namespace);
+            self.move_to(context, namespace);
         }
     }
 
     /// No shard has heard of this peer yet, so nothing is left behind.
-    fn move_to(&mut self, namespace: &'g Namespace) {
-        if std::ptr::eq(self.namespace, namespace) {
+    fn move_to<'g>(&mut self, context: &mut Context<'g>, namespace: &'g Namespace) {
+        if std::ptr::eq(context.namespace, namespace) {
             return;
         }
-        self.namespace = namespace;
-        let replies = self.enter(namespace);
+        let replies = context.enter(namespace);
         self.moved = Some((replies, namespace.access.revision()));
     }
 
@@ -220,11 +247,11 @@ impl<'g> Conversation<'g> {
     }
 
     /// Drops claims that have ended, and the links that have nothing else to rest on.
-    pub(crate) fn review_claims(&mut self) {
-        self.now = self.namespace.broker.clock().now();
-        let now_s = self.now_s();
-        let access = &self.namespace.access;
-        let lost = self.claims.take_lost(self.moment(), |claim| {
+    pub(crate) fn review_claims(&mut self, context: &mut Context<'_>, transactions: &mut Transactions) {
+        context.now = context.namespace.broker.clock().now();
+        let now_s = context.now_s();
+        let access = &context.namespace.access;
+        let lost = self.claims.take_lost(self.moment(context), |claim| {
             if claim.has_expired(now_s) {
                 Some(Loss::Expired)
             } else if !access.is_current(claim) {
@@ -233,15 +260,20 @@ impl<'g> Conversation<'g> {
                 None
             }
         });
-        self.review_links(&lost);
+        self.review_links(context, transactions, &lost);
     }
 
-    fn review_links(&mut self, lost: &[(Claim, Loss)]) {
+    fn review_links(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        lost: &[(Claim, Loss)],
+    ) {
         if lost.is_empty() {
             return;
         }
-        let now_s = self.now_s();
-        let unmet = self.links.iter().filter_map(|(number, link)| {
+        let now_s = context.now_s();
+        let unmet = context.links.iter().filter_map(|(number, link)| {
             let need = link.rests_on.iter().find(|need| !self.claims.allow(need, now_s))?;
             Some((number, ended(need, lost)))
         });
@@ -249,74 +281,74 @@ impl<'g> Conversation<'g> {
         if unmet.is_empty() {
             return;
         }
-        self.transactions.doom_all("a token that it rested on has ended");
+        transactions.doom_all("a token that it rested on has ended");
         for (number, refusal) in unmet {
-            self.withdraw(number, refusal);
+            self.withdraw(context, number, refusal);
         }
     }
 
     /// Ends a link at once, whatever its peer makes of it.
-    fn withdraw(&mut self, number: LinkNumber, refusal: Refusal) {
-        let Some(link) = self.forget_link(number) else { return };
+    fn withdraw(&mut self, context: &mut Context<'_>, number: LinkNumber, refusal: Refusal) {
+        let Some(link) = context.remove_link(number) else { return };
         match link.kind {
             LinkKind::QueueGroup(group) if group.attach.is_some() => {
-                self.connection.refuse(link.id, refusal.into());
+                context.connection.refuse(link.id, refusal.into());
             }
             LinkKind::Pending(_) | LinkKind::PendingHub(_) => {
-                self.connection.refuse(link.id, refusal.into());
+                context.connection.refuse(link.id, refusal.into());
             }
-            _ => self.connection.detach(link.id, Some(refusal.into())),
+            _ => context.connection.detach(link.id, Some(refusal.into())),
         }
     }
 
     /// When claims must be looked at, or the peer must have shown some.
-    pub(crate) fn claims_deadline(&self) -> Option<Millis> {
+    pub(crate) fn claims_deadline(&self, context: &Context<'_>) -> Option<Millis> {
         let end = self.claims.next_end.map(|end| end.deadline);
-        [end, self.bare_deadline()].into_iter().flatten().min()
+        [end, self.bare_deadline(context)].into_iter().flatten().min()
     }
 
-    fn moment(&self) -> Moment {
-        Moment { wall: self.now, millis: self.millis }
+    fn moment(&self, context: &Context<'_>) -> Moment {
+        Moment { wall: context.now, millis: context.millis }
     }
 
-    fn bare_deadline(&self) -> Option<Millis> {
-        let bare = self.claims.bare.as_ref().filter(|_| !self.is_closing())?;
-        Some(bare.since.after(self.gateway.limits.unauthenticated_time_max))
+    fn bare_deadline(&self, context: &Context<'_>) -> Option<Millis> {
+        let bare = self.claims.bare.as_ref().filter(|_| !context.is_closing())?;
+        Some(bare.since.after(context.gateway.limits.unauthenticated_time_max))
     }
 
     /// Time has passed.
-    pub(crate) fn watch_claims(&mut self) {
-        if let Some(end) = self.claims.next_end.filter(|end| end.deadline <= self.millis) {
+    pub(crate) fn watch_claims(&mut self, context: &mut Context<'_>, transactions: &mut Transactions) {
+        if let Some(end) = self.claims.next_end.filter(|end| end.deadline <= context.millis) {
             // It may not have come after all, when the two clocks were not read at quite the same time.
-            self.claims.next_end = Some(End::new(end.at_s, self.moment()));
-            if end.at_s <= self.now_s() {
-                self.review_claims();
+            self.claims.next_end = Some(End::new(end.at_s, self.moment(context)));
+            if end.at_s <= context.now_s() {
+                self.review_claims(context, transactions);
             }
         }
-        if self.bare_deadline().is_some_and(|deadline| deadline <= self.millis) {
+        if self.bare_deadline(context).is_some_and(|deadline| deadline <= context.millis) {
             let text = format!(
                 "unauthorized: no valid token was shown within {:?}; put one to $cbs after opening the connection",
-                self.gateway.limits.unauthenticated_time_max
+                context.gateway.limits.unauthenticated_time_max
             );
-            self.turn_away(text);
+            self.turn_away(context, text);
         }
     }
 
     /// Bytes have come in and were handled.
-    pub(crate) fn count_input(&mut self, count: usize) {
-        let bytes_max = self.gateway.limits.unauthenticated_bytes_max;
+    pub(crate) fn count_input(&mut self, context: &mut Context<'_>, count: usize) {
+        let bytes_max = context.gateway.limits.unauthenticated_bytes_max;
         let Some(bare) = &mut self.claims.bare else { return };
         bare.input_bytes = bare.input_bytes.saturating_add(count);
         if bare.input_bytes > bytes_max {
             let text = format!(
                 "unauthorized: more than {bytes_max} bytes came before a valid token; put one to $cbs before anything else"
             );
-            self.turn_away(text);
+            self.turn_away(context, text);
         }
     }
 
-    fn turn_away(&mut self, text: String) {
-        self.close(Refusal::new(401, condition::CONNECTION_FORCED, text));
+    fn turn_away(&mut self, context: &mut Context<'_>, text: String) {
+        context.close(Refusal::new(401, condition::CONNECTION_FORCED, text));
     }
 }
 

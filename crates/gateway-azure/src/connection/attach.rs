@@ -9,19 +9,22 @@ use peeklock_broker::request::receiving::{self, Window};
 use peeklock_broker::{Error, Found, Named, SessionAsk};
 use peeklock_types::{EntityKind, EntityPath, SubQueue, limits};
 
-use crate::access::claims::Need;
+use crate::access::{Access, Need};
 use crate::connection::address::Node;
-use crate::connection::conversation::Conversation;
+use crate::connection::context::Context;
 use crate::connection::link::{
     EntityRef, Link, LinkKind, LinkNumber, PendingLink, ReceiverLink, Responses, SenderLink, Service,
 };
 use crate::connection::request::FindWaiter;
 use crate::error::{Refusal, close_refusal, refusal};
+use crate::hub::attach::{found_hub, start_hub};
 use crate::incoming::needs_of;
 use crate::management::response::ResponseLine;
-use crate::queue_group::takes_no_messages;
+use crate::queue_group::join::queue_group_of;
+use crate::queue_group::{QueueGroups, takes_no_messages};
 use crate::receiving::selection;
 use crate::receiving::sessions::SessionFilter;
+use crate::transaction::Transactions;
 
 /// Deliveries that a sender may have under way on one link.
 pub(crate) const SENDER_CREDIT: u32 = 1000;
@@ -42,252 +45,282 @@ const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
 /// Tells the SDKs how large a batch may be where a single message may be larger. Without it Go fills a batch up to the limit of a message.
 const BATCH_SIZE_MAX: &str = "com.microsoft:max-message-batch-size";
 
-impl Conversation<'_> {
-    pub(crate) fn on_attach(&mut self, session: SessionId, id: LinkId, attach: Box<Attach>) {
-        if let Err(refusal) = self.start_link(session, id, attach) {
-            self.connection.refuse(id, refusal.at(&self.host).into());
-        }
-    }
+/// A link that the peer attaches.
+pub(crate) struct NewLink {
+    pub(crate) session: SessionId,
+    pub(crate) id: LinkId,
+    pub(crate) attach: Box<Attach>,
+}
 
-    fn start_link(&mut self, session: SessionId, id: LinkId, attach: Box<Attach>) -> Result<(), Refusal> {
-        if attach.role == Role::Sender && matches!(attach.target, Some(Target::Coordinator(_))) {
-            return self.start_coordinator(session, id, &attach);
-        }
-        match Node::parse(address(&attach)?)? {
-            Node::Cbs => self.start_service(session, id, &attach, Service::Cbs),
-            Node::Management(path) => self.start_service(session, id, &attach, Service::Management(path)),
-            Node::Entity(path) => self.start_entity(session, id, attach, path),
-            Node::Hub(address) => self.start_hub(session, id, attach, address),
-        }
+pub(crate) fn on_attach(
+    context: &mut Context<'_>,
+    access: &Access,
+    queue_groups: &mut QueueGroups,
+    transactions: &mut Transactions,
+    session: SessionId,
+    id: LinkId,
+    attach: Box<Attach>,
+) {
+    if let Err(refusal) = start_link(context, access, queue_groups, transactions, session, id, attach) {
+        context.connection.refuse(id, refusal.at(&context.host).into());
     }
+}
 
-    fn start_service(
-        &mut self,
-        session: SessionId,
-        id: LinkId,
-        attach: &Attach,
-        service: Service,
-    ) -> Result<(), Refusal> {
-        let kind = match attach.role {
-            Role::Sender => LinkKind::Requests(service.clone()),
-            Role::Receiver => LinkKind::Responses(Box::new(Responses {
-                service: service.clone(),
-                name: attach.name.to_string(),
-                address: attach.target.as_ref().and_then(Target::address).map(str::to_owned),
-                settled: attach.snd_settle_mode == SenderSettleMode::Settled,
-                next_tag: 0,
-                line: ResponseLine::default(),
-            })),
-        };
-        self.insert(Link { id, session, kind, rests_on: Box::default() })?;
-        let max_message_size = match attach.role {
-            Role::Sender => REQUEST_SIZE_BYTES_MAX,
-            Role::Receiver => DELIVERY_SIZE_BYTES_MAX,
-        };
-        let reply = AttachReply { takes_whole: true, ..reply(attach, max_message_size) };
-        self.connection.accept(id, reply);
-        if attach.role == Role::Sender {
-            self.connection.set_credit(id, REQUEST_CREDIT);
-        }
-        Ok(())
+fn start_link(
+    context: &mut Context<'_>,
+    access: &Access,
+    queue_groups: &mut QueueGroups,
+    transactions: &mut Transactions,
+    session: SessionId,
+    id: LinkId,
+    attach: Box<Attach>,
+) -> Result<(), Refusal> {
+    if attach.role == Role::Sender && matches!(attach.target, Some(Target::Coordinator(_))) {
+        return transactions.start_coordinator(context, session, id, &attach);
     }
+    match Node::parse(address(&attach)?)? {
+        Node::Cbs => start_service(context, session, id, &attach, Service::Cbs),
+        Node::Management(path) => start_service(context, session, id, &attach, Service::Management(path)),
+        Node::Entity(path) => start_entity(context, access, queue_groups, session, id, attach, path),
+        Node::Hub(address) => start_hub(context, access, session, id, attach, address),
+    }
+}
 
-    fn start_entity(
-        &mut self,
-        session: SessionId,
-        id: LinkId,
-        attach: Box<Attach>,
-        path: EntityPath,
-    ) -> Result<(), Refusal> {
-        selection::check(&attach)?;
-        if let Some(group) = self.queue_group_of(&path) {
-            return self.start_queue_group(session, id, attach, path, group);
-        }
-        let right = match attach.role {
-            Role::Sender => Right::Send,
-            Role::Receiver => Right::Listen,
-        };
-        let mut rests_on = vec![self.need(right, &path)?];
-        check_terminus(attach.role, &path)?;
-        let path = match transfer_destination(&attach)? {
-            // Nothing is gained by a stop on the way: a transaction may send to any entity, and the outbox carries what must cross shards.
-            Some(destination) => {
-                if let Some(group) = self.queue_group_of(&destination) {
-                    return Err(takes_no_messages(&destination, &group));
-                }
-                rests_on.push(self.need(right, &destination)?);
-                check_terminus(attach.role, &destination)?;
-                destination
+fn start_service(
+    context: &mut Context<'_>,
+    session: SessionId,
+    id: LinkId,
+    attach: &Attach,
+    service: Service,
+) -> Result<(), Refusal> {
+    let kind = match attach.role {
+        Role::Sender => LinkKind::Requests(service.clone()),
+        Role::Receiver => LinkKind::Responses(Box::new(Responses {
+            service: service.clone(),
+            name: attach.name.to_string(),
+            address: attach.target.as_ref().and_then(Target::address).map(str::to_owned),
+            settled: attach.snd_settle_mode == SenderSettleMode::Settled,
+            next_tag: 0,
+            line: ResponseLine::default(),
+        })),
+    };
+    context.insert(Link { id, session, kind, rests_on: Box::default() })?;
+    let max_message_size = match attach.role {
+        Role::Sender => REQUEST_SIZE_BYTES_MAX,
+        Role::Receiver => DELIVERY_SIZE_BYTES_MAX,
+    };
+    let reply = AttachReply { takes_whole: true, ..reply(attach, max_message_size) };
+    context.connection.accept(id, reply);
+    if attach.role == Role::Sender {
+        context.connection.set_credit(id, REQUEST_CREDIT);
+    }
+    Ok(())
+}
+
+fn start_entity(
+    context: &mut Context<'_>,
+    access: &Access,
+    queue_groups: &mut QueueGroups,
+    session: SessionId,
+    id: LinkId,
+    attach: Box<Attach>,
+    path: EntityPath,
+) -> Result<(), Refusal> {
+    selection::check(&attach)?;
+    if let Some(group) = queue_group_of(context, &path) {
+        return queue_groups.start_queue_group(context, access, NewLink { session, id, attach }, path, group);
+    }
+    let right = match attach.role {
+        Role::Sender => Right::Send,
+        Role::Receiver => Right::Listen,
+    };
+    let mut rests_on = vec![need(context, access, right, &path)?];
+    check_terminus(attach.role, &path)?;
+    let path = match transfer_destination(&attach)? {
+        // Nothing is gained by a stop on the way: a transaction may send to any entity, and the outbox carries what must cross shards.
+        Some(destination) => {
+            if let Some(group) = queue_group_of(context, &destination) {
+                return Err(takes_no_messages(&destination, &group));
             }
-            None => path,
-        };
-        let session_filter = match attach.role {
-            Role::Sender => None,
-            Role::Receiver => SessionFilter::of(&attach)?,
-        };
-        let shard = self.namespace.broker.place(&path.name);
-        let name = path.name.clone();
-        let pending = PendingLink { attach, path, session: session_filter, entity: None };
-        let number = self.insert(Link {
-            id,
-            session,
-            kind: LinkKind::Pending(Box::new(pending)),
-            rests_on: rests_on.into(),
-        })?;
-        self.ask(shard, FindWaiter::Link(number), Find { name });
-        Ok(())
-    }
-
-    fn need(&self, right: Right, path: &EntityPath) -> Result<Need, Refusal> {
-        let scope = Scope::from(path);
-        self.check_right(right, &scope)?;
-        Ok(Need { right, scope })
-    }
-
-    pub(crate) fn insert(&mut self, link: Link) -> Result<LinkNumber, Refusal> {
-        self.links.insert(link).ok_or_else(Refusal::too_many_links)
-    }
-
-    /// The shard has looked for the entity of a link.
-    pub(crate) fn on_link_found(&mut self, number: LinkNumber, result: Result<Named, Error>) {
-        let Some(link) = self.links.get_mut(number) else { return };
-        let id = link.id;
-        let pending = match &mut link.kind {
-            LinkKind::Pending(pending) => pending,
-            LinkKind::Joining(_) => return self.on_member_found(number, result),
-            _ => return,
-        };
-        let found = match result {
-            Err(error) => return self.refuse_pending(number, &error),
-            Ok(Named::Hub(view)) => return self.found_hub(number, &view),
-            Ok(Named::Entity(found)) => found,
-        };
-        let shard = self.namespace.broker.place(&pending.path.name);
-        pending.entity = Some(EntityRef { shard, entity: found.entity });
-        match pending.attach.role {
-            Role::Receiver if found.kind == EntityKind::Topic => {
-                let refusal = receives_from_topic(&pending.path);
-                self.links.remove(number);
-                self.connection.refuse(id, refusal.into());
-            }
-            Role::Sender => self.open_sender(number, found),
-            Role::Receiver => self.attach_receiver(number),
+            rests_on.push(need(context, access, right, &destination)?);
+            check_terminus(attach.role, &destination)?;
+            destination
         }
-    }
+        None => path,
+    };
+    let session_filter = match attach.role {
+        Role::Sender => None,
+        Role::Receiver => SessionFilter::of(&attach)?,
+    };
+    let shard = context.namespace.broker.place(&path.name);
+    let name = path.name.clone();
+    let pending = PendingLink { attach, path, session: session_filter, entity: None };
+    let number = context.insert(Link {
+        id,
+        session,
+        kind: LinkKind::Pending(Box::new(pending)),
+        rests_on: rests_on.into(),
+    })?;
+    context.ask(shard, FindWaiter::Link(number), Find { name });
+    Ok(())
+}
 
-    /// The shard has attached the receiver of a link, or has refused to.
-    pub(crate) fn on_link_attached(
-        &mut self,
-        number: LinkNumber,
-        result: Result<Option<HeldSession>, Error>,
-    ) {
-        match self.links.get(number).map(|link| &link.kind) {
-            Some(LinkKind::Joining(_)) => self.on_member_attached(number, result),
-            Some(LinkKind::Pending(_)) => match result {
-                Ok(held) => self.open_receiver(number, held),
-                Err(error) => self.refuse_pending(number, &error),
-            },
-            _ => {}
+fn need(context: &Context<'_>, access: &Access, right: Right, path: &EntityPath) -> Result<Need, Refusal> {
+    let scope = Scope::from(path);
+    access.check_right(context, right, &scope)?;
+    Ok(Need { right, scope })
+}
+
+/// The shard has looked for the entity of a link.
+pub(crate) fn on_link_found(
+    context: &mut Context<'_>,
+    queue_groups: &mut QueueGroups,
+    number: LinkNumber,
+    result: Result<Named, Error>,
+) {
+    let Some(link) = context.links.get_mut(number) else { return };
+    let id = link.id;
+    let pending = match &mut link.kind {
+        LinkKind::Pending(pending) => pending,
+        LinkKind::Joining(_) => return queue_groups.on_member_found(context, number, result),
+        _ => return,
+    };
+    let found = match result {
+        Err(error) => return refuse_pending(context, number, &error),
+        Ok(Named::Hub(view)) => return found_hub(context, number, &view),
+        Ok(Named::Entity(found)) => found,
+    };
+    let shard = context.namespace.broker.place(&pending.path.name);
+    pending.entity = Some(EntityRef { shard, entity: found.entity });
+    match pending.attach.role {
+        Role::Receiver if found.kind == EntityKind::Topic => {
+            let refusal = receives_from_topic(&pending.path);
+            context.links.remove(number);
+            context.connection.refuse(id, refusal.into());
         }
+        Role::Sender => open_sender(context, number, found),
+        Role::Receiver => attach_receiver(context, number),
     }
+}
 
-    fn refuse_pending(&mut self, number: LinkNumber, error: &Error) {
-        let Some(link) = self.links.get(number) else { return };
-        let LinkKind::Pending(pending) = &link.kind else { return };
-        let (id, refusal) = (link.id, refusal(error, Some(&pending.path)).at(&self.host));
-        self.links.remove(number);
-        self.connection.refuse(id, refusal.into());
+/// The shard has attached the receiver of a link, or has refused to.
+pub(crate) fn on_link_attached(
+    context: &mut Context<'_>,
+    queue_groups: &mut QueueGroups,
+    number: LinkNumber,
+    result: Result<Option<HeldSession>, Error>,
+) {
+    match context.links.get(number).map(|link| &link.kind) {
+        Some(LinkKind::Joining(_)) => queue_groups.on_member_attached(context, number, result),
+        Some(LinkKind::Pending(_)) => match result {
+            Ok(held) => open_receiver(context, number, held),
+            Err(error) => refuse_pending(context, number, &error),
+        },
+        _ => {}
     }
+}
 
-    fn attach_receiver(&mut self, number: LinkNumber) {
-        let receiver = self.peer.id.receiver(number.0);
-        let Some(LinkKind::Pending(pending)) = self.links.get_mut(number).map(|link| &link.kind) else {
-            return;
-        };
-        let Some(EntityRef { shard, entity }) = pending.entity else { return };
-        let sub_queue = pending.path.sub_queue;
-        let mode = mode_of(&pending.attach);
-        let session = pending.session.as_ref().map_or(SessionAsk::None, |filter| filter.ask.clone());
-        self.ask(shard, number, receiving::Attach { entity, sub_queue, receiver, mode, session });
-        self.push(shard, Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
+fn refuse_pending(context: &mut Context<'_>, number: LinkNumber, error: &Error) {
+    let Some(link) = context.links.get(number) else { return };
+    let LinkKind::Pending(pending) = &link.kind else { return };
+    let (id, refusal) = (link.id, refusal(error, Some(&pending.path)).at(&context.host));
+    context.links.remove(number);
+    context.connection.refuse(id, refusal.into());
+}
+
+fn attach_receiver(context: &mut Context<'_>, number: LinkNumber) {
+    let receiver = context.peer.id.receiver(number.0);
+    let Some(LinkKind::Pending(pending)) = context.links.get_mut(number).map(|link| &link.kind) else {
+        return;
+    };
+    let Some(EntityRef { shard, entity }) = pending.entity else { return };
+    let sub_queue = pending.path.sub_queue;
+    let mode = mode_of(&pending.attach);
+    let session = pending.session.as_ref().map_or(SessionAsk::None, |filter| filter.ask.clone());
+    context.ask(shard, number, receiving::Attach { entity, sub_queue, receiver, mode, session });
+    context.push(shard, Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
+}
+
+/// The queue is there: the sender gets its link.
+fn open_sender(context: &mut Context<'_>, number: LinkNumber, found: Found) {
+    let Some(link) = context.links.get_mut(number) else { return };
+    let LinkKind::Pending(pending) = &link.kind else { return };
+    let (Some(entity), path) = (pending.entity, pending.path.clone()) else { return };
+    // The one place that says how large a message of the link may be; the AMQP engine rejects a larger one.
+    let max_message_size_bytes =
+        found.max_message_size_bytes.min(context.gateway.limits.message_size_bytes_max);
+    let mut reply = reply(&pending.attach, max_message_size_bytes.into());
+    let mut properties = Fields::new();
+    if let Some(destination) = property(&pending.attach, TRANSFER_DESTINATION) {
+        properties = properties.with(TRANSFER_DESTINATION, destination.clone());
     }
+    if max_message_size_bytes as usize > limits::MESSAGE_SIZE_BYTES_MAX {
+        properties = properties.with(BATCH_SIZE_MAX, limits::MESSAGE_SIZE_BYTES_MAX as u64);
+    }
+    reply.properties = Some(properties).filter(|properties| !properties.is_empty());
+    link.kind = LinkKind::Sender(SenderLink {
+        entity,
+        path,
+        needs: needs_of(&found),
+        max_message_size_bytes,
+        unconfirmed: 0,
+        confirmed: 0,
+    });
+    let id = link.id;
+    context.connection.accept(id, reply);
+    context.connection.set_credit(id, SENDER_CREDIT);
+}
 
-    /// The queue is there: the sender gets its link.
-    fn open_sender(&mut self, number: LinkNumber, found: Found) {
-        let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::Pending(pending) = &link.kind else { return };
-        let (Some(entity), path) = (pending.entity, pending.path.clone()) else { return };
-        // The one place that says how large a message of the link may be; the AMQP engine rejects a larger one.
-        let max_message_size_bytes =
-            found.max_message_size_bytes.min(self.gateway.limits.message_size_bytes_max);
-        let mut reply = reply(&pending.attach, max_message_size_bytes.into());
-        let mut properties = Fields::new();
-        if let Some(destination) = property(&pending.attach, TRANSFER_DESTINATION) {
-            properties = properties.with(TRANSFER_DESTINATION, destination.clone());
+/// The shard knows the receiver, and has locked a session for it if it asked for one: it gets its link.
+fn open_receiver(context: &mut Context<'_>, number: LinkNumber, held: Option<HeldSession>) {
+    let receiver = context.peer.id.receiver(number.0);
+    let Some(link) = context.links.get_mut(number) else { return };
+    let LinkKind::Pending(pending) = &link.kind else { return };
+    let (Some(entity), path) = (pending.entity, pending.path.clone()) else { return };
+    let mut reply = reply(&pending.attach, DELIVERY_SIZE_BYTES_MAX);
+    if let (Some(filter), Some(held)) = (&pending.session, &held) {
+        filter.fill(held, &mut reply);
+    }
+    link.kind = LinkKind::Receiver(ReceiverLink {
+        name: pending.attach.name.as_str().into(),
+        entity,
+        sub_queue: path.sub_queue,
+        mode: mode_of(&pending.attach),
+        path,
+        receiver,
+        session: held.map(|held| held.session),
+        passed_count: 0,
+        limit: 0,
+        passed_bytes: 0,
+        member_of: None,
+        run_from: 0,
+    });
+    context.connection.accept(link.id, reply);
+}
+
+/// The shard has detached a receiver of its own accord.
+pub(crate) fn on_closed(
+    context: &mut Context<'_>,
+    queue_groups: &mut QueueGroups,
+    number: LinkNumber,
+    reason: CloseReason,
+) {
+    let Some(link) = context.links.get_mut(number) else { return };
+    let id = link.id;
+    match &link.kind {
+        LinkKind::Receiver(ReceiverLink { member_of: Some(_), .. }) | LinkKind::Joining(_) => {
+            queue_groups.on_member_closed(context, number, reason);
         }
-        if max_message_size_bytes as usize > limits::MESSAGE_SIZE_BYTES_MAX {
-            properties = properties.with(BATCH_SIZE_MAX, limits::MESSAGE_SIZE_BYTES_MAX as u64);
+        LinkKind::Receiver(receiver) => {
+            let refusal = close_refusal(reason, &receiver.path).at(&context.host);
+            context.connection.detach(id, Some(refusal.into()));
         }
-        reply.properties = Some(properties).filter(|properties| !properties.is_empty());
-        link.kind = LinkKind::Sender(SenderLink {
-            entity,
-            path,
-            needs: needs_of(&found),
-            max_message_size_bytes,
-            unconfirmed: 0,
-            confirmed: 0,
-        });
-        let id = link.id;
-        self.connection.accept(id, reply);
-        self.connection.set_credit(id, SENDER_CREDIT);
-    }
-
-    /// The shard knows the receiver, and has locked a session for it if it asked for one: it gets its link.
-    fn open_receiver(&mut self, number: LinkNumber, held: Option<HeldSession>) {
-        let receiver = self.peer.id.receiver(number.0);
-        let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::Pending(pending) = &link.kind else { return };
-        let (Some(entity), path) = (pending.entity, pending.path.clone()) else { return };
-        let mut reply = reply(&pending.attach, DELIVERY_SIZE_BYTES_MAX);
-        if let (Some(filter), Some(held)) = (&pending.session, &held) {
-            filter.fill(held, &mut reply);
+        LinkKind::Pending(pending) => {
+            let refusal = close_refusal(reason, &pending.path).at(&context.host);
+            context.links.remove(number);
+            context.connection.refuse(id, refusal.into());
         }
-        link.kind = LinkKind::Receiver(ReceiverLink {
-            name: pending.attach.name.as_str().into(),
-            entity,
-            sub_queue: path.sub_queue,
-            mode: mode_of(&pending.attach),
-            path,
-            receiver,
-            session: held.map(|held| held.session),
-            passed_count: 0,
-            limit: 0,
-            passed_bytes: 0,
-            member_of: None,
-            run_from: 0,
-        });
-        self.connection.accept(link.id, reply);
-    }
-
-    /// The shard has detached a receiver of its own accord.
-    pub(crate) fn on_closed(&mut self, number: LinkNumber, reason: CloseReason) {
-        let Some(link) = self.links.get_mut(number) else { return };
-        let id = link.id;
-        match &link.kind {
-            LinkKind::Receiver(ReceiverLink { member_of: Some(_), .. }) | LinkKind::Joining(_) => {
-                self.on_member_closed(number, reason);
-            }
-            LinkKind::Receiver(receiver) => {
-                let refusal = close_refusal(reason, &receiver.path).at(&self.host);
-                self.connection.detach(id, Some(refusal.into()));
-            }
-            LinkKind::Pending(pending) => {
-                let refusal = close_refusal(reason, &pending.path).at(&self.host);
-                self.links.remove(number);
-                self.connection.refuse(id, refusal.into());
-            }
-            _ => {}
-        }
+        _ => {}
     }
 }
 

@@ -34,8 +34,7 @@ pub(crate) async fn run<S>(
 where
     S: AsyncRead + AsyncWrite + Send,
 {
-    let (mut conversation, mut replies) = Conversation::new(gateway, Millis(0));
-    conversation.peer_name.address = from;
+    let (mut conversation, mut replies) = Conversation::new(gateway, from, Millis(0));
     let result = converse(&mut conversation, &mut replies, stream, stopping).await;
     conversation.leave(replies).await;
     result
@@ -59,8 +58,8 @@ where
     let mut write_deadline = None;
     let mut needs_flush = false;
     let mut alarm = Alarm::default();
-    let mut revision = conversation.namespace.access.revision();
-    let mut moves = conversation.namespace.broker.clock().moves();
+    let mut revision = conversation.access_revision();
+    let mut moves = conversation.clock().moves();
     loop {
         if stop_deadline.is_some() && !conversation.is_waiting() {
             conversation.stop();
@@ -118,8 +117,8 @@ where
                 }
                 conversation.handle_timeout(now());
             }
-            () = changed(&mut revision) => conversation.review_claims(),
-            () = moves.next() => conversation.review_claims(),
+            () = changed(&mut revision) => conversation.handle_access_change(),
+            () = moves.next() => conversation.handle_access_change(),
             () = stop_asked(&mut stopping), if stop_deadline.is_none() => {
                 stop_deadline = Some(Instant::now() + STOP_TIME_MAX);
                 conversation.detach_receivers();

@@ -10,7 +10,7 @@ use peeklock_amqp::connection::{Ended, LinkName, Scope};
 use peeklock_amqp::{AmqpError, condition};
 use peeklock_types::Timestamp;
 
-use crate::connection::conversation::Conversation;
+use crate::connection::context::Context;
 
 const LINES_PER_SECOND_MAX: u64 = 20;
 /// Characters of a name that a peer chose, and of a reason.
@@ -53,12 +53,16 @@ impl LogBudget {
 /// How a connection is named in the log.
 #[derive(Default)]
 pub(crate) struct PeerName {
-    pub(crate) address: Option<SocketAddr>,
+    address: Option<SocketAddr>,
     /// What the peer calls itself.
     container: Option<String>,
 }
 
 impl PeerName {
+    pub(crate) fn new(address: Option<SocketAddr>) -> Self {
+        PeerName { address, container: None }
+    }
+
     pub(crate) fn set_container(&mut self, name: &str) {
         self.container = Some(name.chars().take(NAME_LEN_MAX).collect());
     }
@@ -138,27 +142,33 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-impl Conversation<'_> {
+impl PeerName {
     /// Logs what was ended since the last call.
-    pub(crate) fn log_endings(&mut self) {
-        let endings = self.connection.take_endings();
+    pub(crate) fn log_endings(&self, context: &mut Context<'_>) {
+        let endings = context.connection.take_endings();
         for Ended { scope, error } in &endings.list {
-            self.log_ending(scope, error, level_of(scope, error));
+            self.log_ending(context, scope, error, level_of(scope, error));
         }
-        self.gateway.log_budget.omit(endings.omitted.into());
+        context.gateway.log_budget.omit(endings.omitted.into());
     }
 
     /// Logs that the connection is over by an error of the peer or by its silence.
-    pub(crate) fn log_failure(&self, reason: &dyn fmt::Display) {
-        self.log_ending(&Scope::Connection, reason, tracing::Level::WARN);
+    pub(crate) fn log_failure(&self, context: &Context<'_>, reason: &dyn fmt::Display) {
+        self.log_ending(context, &Scope::Connection, reason, tracing::Level::WARN);
     }
 
-    fn log_ending(&self, scope: &Scope, reason: &dyn fmt::Display, level: tracing::Level) {
+    fn log_ending(
+        &self,
+        context: &Context<'_>,
+        scope: &Scope,
+        reason: &dyn fmt::Display,
+        level: tracing::Level,
+    ) {
         if level > tracing::level_filters::LevelFilter::current() {
             return;
         }
-        let Some(omitted) = self.gateway.log_budget.take(self.now) else { return };
-        let (peer, subject, reason) = (&self.peer_name, Subject(scope), reason.to_string());
+        let Some(omitted) = context.gateway.log_budget.take(context.now) else { return };
+        let (peer, subject, reason) = (self, Subject(scope), reason.to_string());
         let reason = Short(&reason, REASON_LEN_MAX);
         let line = format_args!("{peer}: {subject}: {reason}");
         match level {

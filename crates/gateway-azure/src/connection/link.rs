@@ -7,7 +7,7 @@ use peeklock_message::Needs;
 use peeklock_types::{EntityPath, SessionId, SubQueue};
 use rustc_hash::FxHashMap;
 
-use crate::access::claims::Need;
+use crate::access::Need;
 use crate::hub::{PendingHub, Publisher, ReaderLink};
 use crate::management::response::ResponseLine;
 use crate::queue_group::{JoiningLink, MemberOf, QueueGroupLink};

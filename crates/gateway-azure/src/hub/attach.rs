@@ -18,9 +18,9 @@ use super::producer::{self, Numbered, Wish};
 use super::publication::check_length;
 use super::read::{READER_WINDOW_BYTES, ReaderLink};
 use super::{Destination, PartitionRef, PendingHub, Publisher, Reading, Step};
-use crate::access::claims::Need;
+use crate::access::{Access, Need};
 use crate::connection::attach::{DELIVERY_SIZE_BYTES_MAX, SENDER_CREDIT, reply};
-use crate::connection::conversation::Conversation;
+use crate::connection::context::Context;
 use crate::connection::link::{Link, LinkKind, LinkNumber, PendingLink};
 use crate::connection::request::{FindWaiter, HubWaiter};
 use crate::error::Refusal;
@@ -30,244 +30,251 @@ const EPOCH: &str = "com.microsoft:epoch";
 const RECEIVER_NAMES: [&str; 2] = ["com.microsoft:receiver-name", "com.microsoft.com:receiver-name"];
 const RUNTIME_METRIC: &str = "com.microsoft:enable-receiver-runtime-metric";
 
-impl Conversation<'_> {
-    pub(crate) fn start_hub(
-        &mut self,
-        session: SessionId,
-        id: LinkId,
-        attach: Box<Attach>,
-        address: HubAddress,
-    ) -> Result<(), Refusal> {
-        let right = match attach.role {
-            Role::Sender => Right::Send,
-            Role::Receiver => Right::Listen,
-        };
-        let scope = address.scope();
-        self.check_right(right, &scope)?;
-        let name = address.hub.clone();
-        let shard = self.namespace.broker.place(&name);
-        let kind = LinkKind::PendingHub(Box::new(PendingHub { attach, address, step: Step::Find }));
-        let rests_on = Box::new([Need { right, scope }]);
-        let number = self.insert(Link { id, session, kind, rests_on })?;
-        self.ask(shard, HubWaiter::Link(number), ShowHub { name });
-        Ok(())
-    }
+pub(crate) fn start_hub(
+    context: &mut Context<'_>,
+    access: &Access,
+    session: SessionId,
+    id: LinkId,
+    attach: Box<Attach>,
+    address: HubAddress,
+) -> Result<(), Refusal> {
+    let right = match attach.role {
+        Role::Sender => Right::Send,
+        Role::Receiver => Right::Listen,
+    };
+    let scope = address.scope();
+    access.check_right(context, right, &scope)?;
+    let name = address.hub.clone();
+    let shard = context.namespace.broker.place(&name);
+    let kind = LinkKind::PendingHub(Box::new(PendingHub { attach, address, step: Step::Find }));
+    let rests_on = Box::new([Need { right, scope }]);
+    let number = context.insert(Link { id, session, kind, rests_on })?;
+    context.ask(shard, HubWaiter::Link(number), ShowHub { name });
+    Ok(())
+}
 
-    /// A plain name has turned out to be that of a hub.
-    pub(crate) fn found_hub(&mut self, number: LinkNumber, view: &HubView) {
-        let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::Pending(pending) = &mut link.kind else { return };
-        let PendingLink { attach, path, .. } = &mut **pending;
-        let refused = check_plain(attach.role, path);
-        let attach = std::mem::replace(attach, Box::new(Attach::new("", 0, Role::Sender)));
-        let address = HubAddress::whole(path.name.clone());
-        link.kind = LinkKind::PendingHub(Box::new(PendingHub { attach, address, step: Step::Find }));
-        let result = refused.and_then(|()| self.enter_hub(number, view));
-        self.refuse_if(number, result);
-    }
+/// A plain name has turned out to be that of a hub.
+pub(crate) fn found_hub(context: &mut Context<'_>, number: LinkNumber, view: &HubView) {
+    let Some(link) = context.links.get_mut(number) else { return };
+    let LinkKind::Pending(pending) = &mut link.kind else { return };
+    let PendingLink { attach, path, .. } = &mut **pending;
+    let refused = check_plain(attach.role, path);
+    let attach = std::mem::replace(attach, Box::new(Attach::new("", 0, Role::Sender)));
+    let address = HubAddress::whole(path.name.clone());
+    link.kind = LinkKind::PendingHub(Box::new(PendingHub { attach, address, step: Step::Find }));
+    let result = refused.and_then(|()| enter_hub(context, number, view));
+    refuse_if(context, number, result);
+}
 
-    /// The shard has looked for the hub of a link.
-    pub(crate) fn on_link_hub(&mut self, number: LinkNumber, result: Result<HubView, Error>) {
-        let Some(pending) = self.pending_hub(number) else { return };
-        let next = match result {
-            Ok(view) => self.enter_hub(number, &view),
-            Err(Error::Hub(error)) if matches!(*error, HubError::NoSuchHub { .. }) => {
-                self.try_entity(number, &Error::Hub(error))
-            }
-            Err(error) => Err(refusal_of(&error, &pending.address)),
-        };
-        self.refuse_if(number, next);
-    }
-
-    /// The partition has looked for the producer of a link.
-    pub(crate) fn on_link_producer(&mut self, number: LinkNumber, result: Result<Option<Producer>, Error>) {
-        let Some(pending) = self.pending_hub(number) else { return };
-        let Step::Producer { at, wish } = &pending.step else { return };
-        let next = match result {
-            Ok(known) => {
-                let (at, wish) = (*at, *wish);
-                self.open_numbered(number, at, wish, known)
-            }
-            Err(error) => Err(refusal_of(&error, &pending.address)),
-        };
-        self.refuse_if(number, next);
-    }
-
-    /// The partition has attached the reader of a link, or has refused to.
-    pub(crate) fn on_link_reader(&mut self, number: LinkNumber, result: Result<(), Error>) {
-        let Some(pending) = self.pending_hub(number) else { return };
-        let next = match result {
-            Ok(()) => {
-                self.open_reader(number);
-                Ok(())
-            }
-            Err(error) => Err(refusal_of(&error, &pending.address)),
-        };
-        self.refuse_if(number, next);
-    }
-
-    fn pending_hub(&self, number: LinkNumber) -> Option<&PendingHub> {
-        match &self.links.get(number)?.kind {
-            LinkKind::PendingHub(pending) => Some(pending),
-            _ => None,
+/// The shard has looked for the hub of a link.
+pub(crate) fn on_link_hub(context: &mut Context<'_>, number: LinkNumber, result: Result<HubView, Error>) {
+    let Some(pending) = pending_hub(context, number) else { return };
+    let next = match result {
+        Ok(view) => enter_hub(context, number, &view),
+        Err(Error::Hub(error)) if matches!(*error, HubError::NoSuchHub { .. }) => {
+            try_entity(context, number, &Error::Hub(error))
         }
-    }
+        Err(error) => Err(refusal_of(&error, &pending.address)),
+    };
+    refuse_if(context, number, next);
+}
 
-    fn refuse_if(&mut self, number: LinkNumber, result: Result<(), Refusal>) {
-        if let Err(refusal) = result
-            && let Some(link) = self.links.remove(number)
-        {
-            self.connection.refuse(link.id, refusal.at(&self.host).into());
+/// The partition has looked for the producer of a link.
+pub(crate) fn on_link_producer(
+    context: &mut Context<'_>,
+    number: LinkNumber,
+    result: Result<Option<Producer>, Error>,
+) {
+    let Some(pending) = pending_hub(context, number) else { return };
+    let Step::Producer { at, wish } = &pending.step else { return };
+    let next = match result {
+        Ok(known) => {
+            let (at, wish) = (*at, *wish);
+            open_numbered(context, number, at, wish, known)
         }
-    }
+        Err(error) => Err(refusal_of(&error, &pending.address)),
+    };
+    refuse_if(context, number, next);
+}
 
-    /// There is no such hub, but the name of a queue may have the same form.
-    fn try_entity(&mut self, number: LinkNumber, error: &Error) -> Result<(), Refusal> {
-        let Some(link) = self.links.get_mut(number) else { return Ok(()) };
-        let LinkKind::PendingHub(pending) = &mut link.kind else { return Ok(()) };
-        let missing = refusal_of(error, &pending.address);
-        let Ok(path) = EntityPath::parse(&pending.address.to_string()) else { return Err(missing) };
-        let attach = std::mem::replace(&mut pending.attach, Box::new(Attach::new("", 0, Role::Sender)));
-        let name = path.name.clone();
-        let pending = PendingLink { attach, path, session: None, entity: None };
-        link.kind = LinkKind::Pending(Box::new(pending));
-        let shard = self.namespace.broker.place(&name);
-        self.ask(shard, FindWaiter::Link(number), Find { name });
-        Ok(())
-    }
+/// The partition has attached the reader of a link, or has refused to.
+pub(crate) fn on_link_reader(context: &mut Context<'_>, number: LinkNumber, result: Result<(), Error>) {
+    let Some(pending) = pending_hub(context, number) else { return };
+    let next = match result {
+        Ok(()) => {
+            open_reader(context, number);
+            Ok(())
+        }
+        Err(error) => Err(refusal_of(&error, &pending.address)),
+    };
+    refuse_if(context, number, next);
+}
 
-    /// The hub is there: now for the part of it that the link names.
-    fn enter_hub(&mut self, number: LinkNumber, view: &HubView) -> Result<(), Refusal> {
-        let Some(link) = self.links.get_mut(number) else { return Ok(()) };
-        let LinkKind::PendingHub(pending) = &mut link.kind else { return Ok(()) };
-        check_direction(pending.attach.role, &pending.address)?;
-        check_status(pending.attach.role, view)?;
-        let partition_count = view.settings.partition_count;
-        match &pending.address.part {
-            HubPart::Whole => {
-                let next = fastrand::u32(..);
-                let destination = Destination::Any { partition_count, next, looked_at: self.millis };
-                self.open_publisher(number, view.id, destination, None);
-            }
-            HubPart::Publisher(name) => {
-                check_length(name)?;
-                let key = name.as_str().into();
-                let destination = Destination::Key { key, partition_count, looked_at: self.millis };
-                self.open_publisher(number, view.id, destination, None);
-            }
-            HubPart::Partition(partition) => {
-                let partition = partition_of(partition, view)?;
-                match Wish::of(&pending.attach)? {
-                    Some(wish) => return self.settle_producer(number, view, partition, wish),
-                    None => self.open_publisher(number, view.id, Destination::Partition(partition), None),
-                }
-            }
-            HubPart::ConsumerGroup { group, partition } => {
-                let group = consumer_group_of(group, &pending.address, view)?;
-                let partition = partition_of(partition, view)?;
-                let reader = Box::new(Reading::of(&pending.attach, group)?);
-                self.ask_reader(number, view, partition, reader);
+fn pending_hub<'c>(context: &'c Context<'_>, number: LinkNumber) -> Option<&'c PendingHub> {
+    match &context.links.get(number)?.kind {
+        LinkKind::PendingHub(pending) => Some(pending),
+        _ => None,
+    }
+}
+
+fn refuse_if(context: &mut Context<'_>, number: LinkNumber, result: Result<(), Refusal>) {
+    if let Err(refusal) = result
+        && let Some(link) = context.links.remove(number)
+    {
+        context.connection.refuse(link.id, refusal.at(&context.host).into());
+    }
+}
+
+/// There is no such hub, but the name of a queue may have the same form.
+fn try_entity(context: &mut Context<'_>, number: LinkNumber, error: &Error) -> Result<(), Refusal> {
+    let Some(link) = context.links.get_mut(number) else { return Ok(()) };
+    let LinkKind::PendingHub(pending) = &mut link.kind else { return Ok(()) };
+    let missing = refusal_of(error, &pending.address);
+    let Ok(path) = EntityPath::parse(&pending.address.to_string()) else { return Err(missing) };
+    let attach = std::mem::replace(&mut pending.attach, Box::new(Attach::new("", 0, Role::Sender)));
+    let name = path.name.clone();
+    let pending = PendingLink { attach, path, session: None, entity: None };
+    link.kind = LinkKind::Pending(Box::new(pending));
+    let shard = context.namespace.broker.place(&name);
+    context.ask(shard, FindWaiter::Link(number), Find { name });
+    Ok(())
+}
+
+/// The hub is there: now for the part of it that the link names.
+fn enter_hub(context: &mut Context<'_>, number: LinkNumber, view: &HubView) -> Result<(), Refusal> {
+    let Some(link) = context.links.get_mut(number) else { return Ok(()) };
+    let LinkKind::PendingHub(pending) = &mut link.kind else { return Ok(()) };
+    check_direction(pending.attach.role, &pending.address)?;
+    check_status(pending.attach.role, view)?;
+    let partition_count = view.settings.partition_count;
+    match &pending.address.part {
+        HubPart::Whole => {
+            let next = fastrand::u32(..);
+            let destination = Destination::Any { partition_count, next, looked_at: context.millis };
+            open_publisher(context, number, view.id, destination, None);
+        }
+        HubPart::Publisher(name) => {
+            check_length(name)?;
+            let key = name.as_str().into();
+            let destination = Destination::Key { key, partition_count, looked_at: context.millis };
+            open_publisher(context, number, view.id, destination, None);
+        }
+        HubPart::Partition(partition) => {
+            let partition = partition_of(partition, view)?;
+            match Wish::of(&pending.attach)? {
+                Some(wish) => return settle_producer(context, number, view, partition, wish),
+                None => open_publisher(context, number, view.id, Destination::Partition(partition), None),
             }
         }
-        Ok(())
-    }
-
-    fn partition_ref(&self, view: &HubView, number: u32) -> PartitionRef {
-        let shard = self.namespace.broker.place_partition(&view.name, number);
-        PartitionRef { shard, partition: Partition { hub: view.id, number } }
-    }
-
-    /// Asks the partition for what it knows of a producer that has a name.
-    fn settle_producer(
-        &mut self,
-        number: LinkNumber,
-        view: &HubView,
-        partition: u32,
-        wish: Wish,
-    ) -> Result<(), Refusal> {
-        let at = self.partition_ref(view, partition);
-        let Some(LinkKind::PendingHub(pending)) = self.links.get_mut(number).map(|link| &mut link.kind)
-        else {
-            return Ok(());
-        };
-        pending.step = Step::Producer { at, wish };
-        match wish.id {
-            Some(id) => {
-                self.ask(at.shard, number, ShowProducer { partition: at.partition, id });
-                Ok(())
-            }
-            None => self.open_numbered(number, at, wish, None),
+        HubPart::ConsumerGroup { group, partition } => {
+            let group = consumer_group_of(group, &pending.address, view)?;
+            let partition = partition_of(partition, view)?;
+            let reader = Box::new(Reading::of(&pending.attach, group)?);
+            ask_reader(context, number, view, partition, reader);
         }
     }
+    Ok(())
+}
 
-    fn open_numbered(
-        &mut self,
-        number: LinkNumber,
-        at: PartitionRef,
-        wish: Wish,
-        known: Option<Producer>,
-    ) -> Result<(), Refusal> {
-        let producer = wish.settle(known)?;
-        let destination = Destination::Partition(at.partition.number);
-        self.open_publisher(number, at.partition.hub, destination, Some(producer));
-        Ok(())
-    }
+fn partition_ref(context: &Context<'_>, view: &HubView, number: u32) -> PartitionRef {
+    let shard = context.namespace.broker.place_partition(&view.name, number);
+    PartitionRef { shard, partition: Partition { hub: view.id, number } }
+}
 
-    fn open_publisher(
-        &mut self,
-        number: LinkNumber,
-        hub: HubId,
-        destination: Destination,
-        producer: Option<Producer>,
-    ) {
-        let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::PendingHub(pending) = &link.kind else { return };
-        let mut reply = reply(&pending.attach, limits::PUBLICATION_SIZE_BYTES_MAX as u64);
-        if let Some(producer) = producer {
-            producer::fill(producer, &mut reply);
+/// Asks the partition for what it knows of a producer that has a name.
+fn settle_producer(
+    context: &mut Context<'_>,
+    number: LinkNumber,
+    view: &HubView,
+    partition: u32,
+    wish: Wish,
+) -> Result<(), Refusal> {
+    let at = partition_ref(context, view, partition);
+    let Some(LinkKind::PendingHub(pending)) = context.links.get_mut(number).map(|link| &mut link.kind) else {
+        return Ok(());
+    };
+    pending.step = Step::Producer { at, wish };
+    match wish.id {
+        Some(id) => {
+            context.ask(at.shard, number, ShowProducer { partition: at.partition, id });
+            Ok(())
         }
-        let numbered = producer.map(|producer| Numbered { id: producer.id, epoch: producer.epoch });
-        let address = pending.address.clone();
-        let publisher = Publisher { address, hub, destination, numbered, unconfirmed: 0, confirmed: 0 };
-        link.kind = LinkKind::Publisher(Box::new(publisher));
-        let id = link.id;
-        self.connection.accept(id, reply);
-        self.connection.set_credit(id, SENDER_CREDIT);
+        None => open_numbered(context, number, at, wish, None),
     }
+}
 
-    fn ask_reader(&mut self, number: LinkNumber, view: &HubView, partition: u32, reader: Box<Reading>) {
-        let at = self.partition_ref(view, partition);
-        let receiver = self.peer.id.receiver(number.0);
-        let spec = ReaderSpec {
-            group: reader.group.clone(),
-            start: reader.start,
-            owner_level: reader.owner_level,
-            hub_revision: view.revision,
-            name: reader.name.clone(),
-        };
-        let fence = reader.fence.clone();
-        let Some(LinkKind::PendingHub(pending)) = self.links.get_mut(number).map(|link| &mut link.kind)
-        else {
-            return;
-        };
-        pending.step = Step::Reader { at, reader };
-        let (partition, spec) = (at.partition, Box::new(spec));
-        self.ask(at.shard, number, AttachReader { partition, receiver, spec, fence });
-        self.push(at.shard, Window { receiver, size_bytes: READER_WINDOW_BYTES });
-    }
+fn open_numbered(
+    context: &mut Context<'_>,
+    number: LinkNumber,
+    at: PartitionRef,
+    wish: Wish,
+    known: Option<Producer>,
+) -> Result<(), Refusal> {
+    let producer = wish.settle(known)?;
+    let destination = Destination::Partition(at.partition.number);
+    open_publisher(context, number, at.partition.hub, destination, Some(producer));
+    Ok(())
+}
 
-    /// The partition has taken the reader.
-    fn open_reader(&mut self, number: LinkNumber) {
-        let receiver = self.peer.id.receiver(number.0);
-        let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::PendingHub(pending) = &link.kind else { return };
-        let Step::Reader { at, reader } = &pending.step else { return };
-        let reply = reader_reply(&pending.attach, reader);
-        let address = pending.address.clone();
-        let opened = ReaderLink::new(address, at.shard, receiver, reader.fence.clone(), reader.wants_metrics);
-        link.kind = LinkKind::Reader(Box::new(opened));
-        self.connection.accept(link.id, reply);
+fn open_publisher(
+    context: &mut Context<'_>,
+    number: LinkNumber,
+    hub: HubId,
+    destination: Destination,
+    producer: Option<Producer>,
+) {
+    let Some(link) = context.links.get_mut(number) else { return };
+    let LinkKind::PendingHub(pending) = &link.kind else { return };
+    let mut reply = reply(&pending.attach, limits::PUBLICATION_SIZE_BYTES_MAX as u64);
+    if let Some(producer) = producer {
+        producer::fill(producer, &mut reply);
     }
+    let numbered = producer.map(|producer| Numbered { id: producer.id, epoch: producer.epoch });
+    let address = pending.address.clone();
+    let publisher = Publisher { address, hub, destination, numbered, unconfirmed: 0, confirmed: 0 };
+    link.kind = LinkKind::Publisher(Box::new(publisher));
+    let id = link.id;
+    context.connection.accept(id, reply);
+    context.connection.set_credit(id, SENDER_CREDIT);
+}
+
+fn ask_reader(
+    context: &mut Context<'_>,
+    number: LinkNumber,
+    view: &HubView,
+    partition: u32,
+    reader: Box<Reading>,
+) {
+    let at = partition_ref(context, view, partition);
+    let receiver = context.peer.id.receiver(number.0);
+    let spec = ReaderSpec {
+        group: reader.group.clone(),
+        start: reader.start,
+        owner_level: reader.owner_level,
+        hub_revision: view.revision,
+        name: reader.name.clone(),
+    };
+    let fence = reader.fence.clone();
+    let Some(LinkKind::PendingHub(pending)) = context.links.get_mut(number).map(|link| &mut link.kind) else {
+        return;
+    };
+    pending.step = Step::Reader { at, reader };
+    let (partition, spec) = (at.partition, Box::new(spec));
+    context.ask(at.shard, number, AttachReader { partition, receiver, spec, fence });
+    context.push(at.shard, Window { receiver, size_bytes: READER_WINDOW_BYTES });
+}
+
+/// The partition has taken the reader.
+fn open_reader(context: &mut Context<'_>, number: LinkNumber) {
+    let receiver = context.peer.id.receiver(number.0);
+    let Some(link) = context.links.get_mut(number) else { return };
+    let LinkKind::PendingHub(pending) = &link.kind else { return };
+    let Step::Reader { at, reader } = &pending.step else { return };
+    let reply = reader_reply(&pending.attach, reader);
+    let address = pending.address.clone();
+    let opened = ReaderLink::new(address, at.shard, receiver, reader.fence.clone(), reader.wants_metrics);
+    link.kind = LinkKind::Reader(Box::new(opened));
+    context.connection.accept(link.id, reply);
 }
 
 impl Reading {

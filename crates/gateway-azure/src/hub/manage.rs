@@ -8,7 +8,7 @@ use peeklock_broker::request::hubs::{
 };
 use peeklock_broker::{Error, Partition, PartitionInfo};
 use peeklock_message::timestamp;
-use peeklock_types::{EntityName, EntityPath, Timestamp};
+use peeklock_types::{EntityName, Timestamp};
 use rustc_hash::FxHashMap;
 
 use super::address::{HubAddress, HubPart};
@@ -16,11 +16,13 @@ use super::attach::parse_partition;
 use super::error::{hub_refusal, refusal_of};
 use super::operation::{HubOperation, hub_of, is_for_hub};
 use super::run::time_or_unset;
-use crate::connection::conversation::Conversation;
+use crate::access::Access;
+use crate::connection::context::Context;
 use crate::connection::request::HubWaiter;
 use crate::error::{RETRY_AFTER_MS, Refusal, in_millis};
-use crate::management::ReplyTo;
-use crate::message::RequestMessage;
+use crate::hub::Hubs;
+use crate::management::respond::respond;
+use crate::management::{Received, ReplyTo};
 
 /// Requests of one connection that wait for their shards.
 const PENDING_MAX: usize = 10_000;
@@ -37,144 +39,162 @@ struct PendingHubRequest {
     operation: HubOperation,
 }
 
-impl Conversation<'_> {
+impl Hubs {
     /// Whether the request was one for a hub; then it is answered.
     pub(crate) fn on_hub_management(
         &mut self,
-        reply_to: &ReplyTo,
-        path: Option<&EntityPath>,
-        request: &RequestMessage,
+        context: &mut Context<'_>,
+        access: &mut Access,
+        received: &Received,
     ) -> bool {
-        if !is_for_hub(request) {
+        if !is_for_hub(&received.request) {
             return false;
         }
-        if let Err(refusal) = self.start_hub_request(reply_to, path, request) {
-            self.respond_hub_refused(reply_to.clone(), refusal);
+        if let Err(refusal) = self.start_hub_request(context, access, received) {
+            self.respond_hub_refused(context, received.reply_to.clone(), refusal);
         }
         true
     }
 
     fn start_hub_request(
         &mut self,
-        reply_to: &ReplyTo,
-        path: Option<&EntityPath>,
-        request: &RequestMessage,
+        context: &mut Context<'_>,
+        access: &mut Access,
+        Received { reply_to, path, request, .. }: &Received,
     ) -> Result<(), Refusal> {
-        if self.hub_requests.requests.len() >= PENDING_MAX {
+        if self.requests.requests.len() >= PENDING_MAX {
             let text = format!("{PENDING_MAX} requests of this connection wait for their answers already");
             return Err(Refusal::new(503, peeklock_amqp::condition::SERVER_BUSY, text));
         }
-        let name = hub_of(request, path)?;
+        let name = hub_of(request, path.as_ref())?;
         let operation = HubOperation::read(request)?;
         let token = request.property("security_token").and_then(Value::as_str);
-        self.check_any_right(operation.rights(), &Scope::from(&name), token)?;
-        let number = self.hub_requests.insert(PendingHubRequest {
+        access.check_any_right(context, operation.rights(), &Scope::from(&name), token)?;
+        let number = self.requests.insert(PendingHubRequest {
             reply_to: reply_to.clone(),
             name: name.clone(),
             operation: operation.clone(),
         });
-        let shard = self.namespace.broker.place(&name);
+        let shard = context.namespace.broker.place(&name);
         match operation {
             HubOperation::ReadHub | HubOperation::ReadPartition(_) | HubOperation::Checkpoint { .. } => {
-                self.ask(shard, HubWaiter::Management(number), ShowHub { name });
+                context.ask(shard, HubWaiter::Management(number), ShowHub { name });
             }
             HubOperation::Claim { group, partition, owner, expected } => {
-                self.ask_numbered(shard, number, Claim { name, group, partition, owner, expected });
+                context.ask_numbered(shard, number, Claim { name, group, partition, owner, expected });
             }
             HubOperation::Ownerships { group } => {
-                self.ask_numbered(shard, number, ListOwnerships { name, group });
+                context.ask_numbered(shard, number, ListOwnerships { name, group });
             }
             HubOperation::Checkpoints { group } => {
-                self.ask_numbered(shard, number, ListCheckpoints { name, group });
+                context.ask_numbered(shard, number, ListCheckpoints { name, group });
             }
         }
         Ok(())
     }
 
     /// The shard of a hub has described it: the request goes on with a partition, or is answered.
-    pub(crate) fn on_hub_shown(&mut self, number: u32, result: Result<HubView, Error>) {
-        let Some((pending, view)) = self.hub_answer(number, result) else { return };
+    pub(crate) fn on_hub_shown(
+        &mut self,
+        context: &mut Context<'_>,
+        number: u32,
+        result: Result<HubView, Error>,
+    ) {
+        let Some((pending, view)) = self.hub_answer(context, number, result) else { return };
         let partition = match &pending.operation {
             HubOperation::ReadPartition(partition) => parse_partition(partition),
             HubOperation::Checkpoint { partition, .. } => Some(*partition),
             HubOperation::ReadHub
             | HubOperation::Claim { .. }
             | HubOperation::Ownerships { .. }
-            | HubOperation::Checkpoints { .. } => return self.respond_hub(pending, describe_hub(&view)),
+            | HubOperation::Checkpoints { .. } => {
+                return self.respond_hub(context, pending, describe_hub(&view));
+            }
         };
         match partition_of(partition, &view) {
-            Ok(at) => self.ask_partition(pending, at),
-            Err(error) => self.refuse_hub(pending, &error),
+            Ok(at) => self.ask_partition(context, pending, at),
+            Err(error) => self.refuse_hub(context, pending, &error),
         }
     }
 
     /// The shard of a partition has described it: the request goes on with the checkpoint, or is answered.
-    pub(crate) fn on_partition_shown(&mut self, number: u32, result: Result<PartitionInfo, Error>) {
-        let Some((pending, info)) = self.hub_answer(number, result) else { return };
+    pub(crate) fn on_partition_shown(
+        &mut self,
+        context: &mut Context<'_>,
+        number: u32,
+        result: Result<PartitionInfo, Error>,
+    ) {
+        let Some((pending, info)) = self.hub_answer(context, number, result) else { return };
         let HubOperation::Checkpoint { sequence, .. } = pending.operation else {
-            let body = describe_partition(&pending.name, &info, self.now);
-            return self.respond_hub(pending, body);
+            let body = describe_partition(&pending.name, &info, context.now);
+            return self.respond_hub(context, pending, body);
         };
         match check_end(sequence, &info) {
-            Ok(()) => self.ask_checkpoint(pending),
-            Err(error) => self.refuse_hub(pending, &error),
+            Ok(()) => self.ask_checkpoint(context, pending),
+            Err(error) => self.refuse_hub(context, pending, &error),
         }
     }
 
     /// A shard has answered the last request about a hub.
     pub(crate) fn on_hub_told<T>(
         &mut self,
+        context: &mut Context<'_>,
         number: u32,
         result: Result<T, Error>,
         describe: impl FnOnce(T) -> Value,
     ) {
-        if let Some((pending, answer)) = self.hub_answer(number, result) {
-            self.respond_hub(pending, describe(answer));
+        if let Some((pending, answer)) = self.hub_answer(context, number, result) {
+            self.respond_hub(context, pending, describe(answer));
         }
     }
 
     /// Returns the request with its answer. Responds to a request that was refused.
-    fn hub_answer<T>(&mut self, number: u32, result: Result<T, Error>) -> Option<(PendingHubRequest, T)> {
-        let pending = self.hub_requests.requests.remove(&number)?;
+    fn hub_answer<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        number: u32,
+        result: Result<T, Error>,
+    ) -> Option<(PendingHubRequest, T)> {
+        let pending = self.requests.requests.remove(&number)?;
         match result {
             Ok(answer) => Some((pending, answer)),
             Err(error) => {
                 let refusal = refusal_of(&error, &pending.address());
-                self.respond_hub_refused(pending.reply_to, refusal);
+                self.respond_hub_refused(context, pending.reply_to, refusal);
                 None
             }
         }
     }
 
-    fn refuse_hub(&mut self, pending: PendingHubRequest, error: &HubError) {
+    fn refuse_hub(&mut self, context: &mut Context<'_>, pending: PendingHubRequest, error: &HubError) {
         let refusal = hub_refusal(error, Some(&pending.address()));
-        self.respond_hub_refused(pending.reply_to, refusal);
+        self.respond_hub_refused(context, pending.reply_to, refusal);
     }
 
-    fn respond_hub(&mut self, pending: PendingHubRequest, body: Value) {
+    fn respond_hub(&mut self, context: &mut Context<'_>, pending: PendingHubRequest, body: Value) {
         let properties = vec![("status-code", Value::Int(200)), ("status-description", Value::from("OK"))];
-        self.respond(pending.reply_to, properties, body);
+        respond(context, pending.reply_to, properties, body);
     }
 
-    fn ask_checkpoint(&mut self, pending: PendingHubRequest) {
+    fn ask_checkpoint(&mut self, context: &mut Context<'_>, pending: PendingHubRequest) {
         let HubOperation::Checkpoint { group, partition, sequence, by } = pending.operation.clone() else {
             return;
         };
         let name = pending.name.clone();
-        let shard = self.namespace.broker.place(&name);
-        let number = self.hub_requests.insert(pending);
+        let shard = context.namespace.broker.place(&name);
+        let number = self.requests.insert(pending);
         let sequence = Some(sequence);
-        self.ask_numbered(shard, number, SetCheckpoint { name, group, partition, sequence, by });
+        context.ask_numbered(shard, number, SetCheckpoint { name, group, partition, sequence, by });
     }
 
-    fn ask_partition(&mut self, pending: PendingHubRequest, partition: Partition) {
-        let shard = self.namespace.broker.place_partition(&pending.name, partition.number);
-        let number = self.hub_requests.insert(pending);
-        self.ask_numbered(shard, number, ShowPartition { partition, after: None });
+    fn ask_partition(&mut self, context: &mut Context<'_>, pending: PendingHubRequest, partition: Partition) {
+        let shard = context.namespace.broker.place_partition(&pending.name, partition.number);
+        let number = self.requests.insert(pending);
+        context.ask_numbered(shard, number, ShowPartition { partition, after: None });
     }
 
-    fn respond_hub_refused(&mut self, reply_to: ReplyTo, refusal: Refusal) {
-        let refusal = refusal.at(&self.host);
+    fn respond_hub_refused(&mut self, context: &mut Context<'_>, reply_to: ReplyTo, refusal: Refusal) {
+        let refusal = refusal.at(&context.host);
         let mut properties = vec![
             ("status-code", Value::Int(refusal.status)),
             ("status-description", Value::from(refusal.description.clone())),
@@ -183,7 +203,7 @@ impl Conversation<'_> {
             ("error-condition", Value::Symbol(Symbol::from_static(refusal.condition))),
         ];
         properties.extend(refusal.retry_after.map(|span| (RETRY_AFTER_MS, Value::Ulong(in_millis(span)))));
-        self.respond(reply_to, properties, Value::Map(Vec::new()));
+        respond(context, reply_to, properties, Value::Map(Vec::new()));
     }
 }
 

@@ -14,104 +14,109 @@ use peeklock_types::partition_of_key;
 use super::error::refusal_of;
 use super::publication::{Keys, Publication, Written};
 use super::{Destination, Publisher};
-use crate::connection::conversation::Conversation;
+use crate::connection::context::Context;
 use crate::connection::link::{LinkKind, LinkNumber};
 use crate::connection::request::{HubWaiter, SendWaiter};
 use crate::error::Refusal;
+use crate::publishing::send::confirm;
+use crate::transaction::Transactions;
 use crate::transaction::coordinator::transaction_of;
 
 /// A hub may be given more partitions. A link that spreads its events looks for them when it sends, but not more often than this.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-impl Conversation<'_> {
-    /// A peer has sent an event, or a batch of them, to a hub.
-    pub(crate) fn on_events(&mut self, number: LinkNumber, delivery: &Delivery) {
-        self.look_again(number);
-        let Some(link) = self.links.get_mut(number) else { return };
-        let id = link.id;
-        let LinkKind::Publisher(publisher) = &mut link.kind else { return };
-        publisher.unconfirmed += 1;
-        if let Err(refusal) = self.publish(number, delivery) {
-            if let Some(txn_id) = transaction_of(delivery) {
-                self.transactions.doom(txn_id, &refusal.description);
-            }
-            if !delivery.settled {
-                self.connection.settle(id, delivery.id, DeliveryState::rejected(refusal.into()));
-            }
-            self.confirm(number);
+/// A peer has sent an event, or a batch of them, to a hub.
+pub(crate) fn on_events(
+    context: &mut Context<'_>,
+    transactions: &mut Transactions,
+    number: LinkNumber,
+    delivery: &Delivery,
+) {
+    look_again(context, number);
+    let Some(link) = context.links.get_mut(number) else { return };
+    let id = link.id;
+    let LinkKind::Publisher(publisher) = &mut link.kind else { return };
+    publisher.unconfirmed += 1;
+    if let Err(refusal) = publish(context, number, delivery) {
+        if let Some(txn_id) = transaction_of(delivery) {
+            transactions.doom(txn_id, &refusal.description);
         }
-    }
-
-    fn publish(&mut self, number: LinkNumber, delivery: &Delivery) -> Result<(), Refusal> {
-        let broker = &self.namespace.broker;
-        let Some(LinkKind::Publisher(publisher)) = self.links.get_mut(number).map(|link| &mut link.kind)
-        else {
-            return Ok(());
-        };
-        if transaction_of(delivery).is_some() {
-            let text = "events cannot be sent in a transaction; send them on their own, or to a queue";
-            return Err(Refusal::not_allowed(text));
+        if !delivery.settled {
+            context.connection.settle(id, delivery.id, DeliveryState::rejected(refusal.into()));
         }
-        let publisher_key = publisher.publisher_key();
-        let keys = match (&publisher.destination, &publisher_key) {
-            (Destination::Partition(_), _) => Keys::Keep,
-            (_, Some(key)) => Keys::Publisher(key),
-            (_, None) => Keys::Route,
-        };
-        let publication = Publication::read(delivery.message_format, &delivery.payload, keys)?;
-        let partition = Partition { hub: publisher.hub, number: publisher.next_partition(publication.key()) };
-        let numbered = publisher.numbered;
-        let shard = broker.place_partition(&publisher.address.hub, partition.number);
-        let waiter = SendWaiter::for_delivery(number, delivery);
-        let Written { block, first } = publication.write(numbered)?;
-        let producer = numbered.zip(first);
-        let producer = producer.map(|(of, sequence)| Producer { id: of.id, epoch: of.epoch, sequence });
-        self.ask(shard, waiter, Append { partition, block, producer });
-        Ok(())
+        confirm(context, number);
     }
+}
 
-    /// A partition has stored what was sent, or has refused it.
-    pub(crate) fn on_published(&mut self, waiter: SendWaiter, result: Result<(), Error>) {
-        let (number, delivery) = waiter.delivery();
-        let Some(link) = self.links.get_mut(number) else { return };
-        let LinkKind::Publisher(publisher) = &link.kind else { return };
-        let id = link.id;
-        let Err(error) = result else {
-            if let Some(delivery) = delivery {
-                self.connection.settle(id, delivery, DeliveryState::Accepted);
-            }
-            return self.confirm(number);
-        };
-        let refusal = refusal_of(&error, &publisher.address).at(&self.host);
+fn publish(context: &mut Context<'_>, number: LinkNumber, delivery: &Delivery) -> Result<(), Refusal> {
+    let broker = &context.namespace.broker;
+    let Some(LinkKind::Publisher(publisher)) = context.links.get_mut(number).map(|link| &mut link.kind)
+    else {
+        return Ok(());
+    };
+    if transaction_of(delivery).is_some() {
+        let text = "events cannot be sent in a transaction; send them on their own, or to a queue";
+        return Err(Refusal::not_allowed(text));
+    }
+    let publisher_key = publisher.publisher_key();
+    let keys = match (&publisher.destination, &publisher_key) {
+        (Destination::Partition(_), _) => Keys::Keep,
+        (_, Some(key)) => Keys::Publisher(key),
+        (_, None) => Keys::Route,
+    };
+    let publication = Publication::read(delivery.message_format, &delivery.payload, keys)?;
+    let partition = Partition { hub: publisher.hub, number: publisher.next_partition(publication.key()) };
+    let numbered = publisher.numbered;
+    let shard = broker.place_partition(&publisher.address.hub, partition.number);
+    let waiter = SendWaiter::for_delivery(number, delivery);
+    let Written { block, first } = publication.write(numbered)?;
+    let producer = numbered.zip(first);
+    let producer = producer.map(|(of, sequence)| Producer { id: of.id, epoch: of.epoch, sequence });
+    context.ask(shard, waiter, Append { partition, block, producer });
+    Ok(())
+}
+
+/// A partition has stored what was sent, or has refused it.
+pub(crate) fn on_published(context: &mut Context<'_>, waiter: SendWaiter, result: Result<(), Error>) {
+    let (number, delivery) = waiter.delivery();
+    let Some(link) = context.links.get_mut(number) else { return };
+    let LinkKind::Publisher(publisher) = &link.kind else { return };
+    let id = link.id;
+    let Err(error) = result else {
         if let Some(delivery) = delivery {
-            self.connection.settle(id, delivery, DeliveryState::rejected(refusal.clone().into()));
+            context.connection.settle(id, delivery, DeliveryState::Accepted);
         }
-        self.confirm(number);
-        if ends_link(&error) {
-            self.connection.detach(id, Some(refusal.into()));
-        }
+        return confirm(context, number);
+    };
+    let refusal = refusal_of(&error, &publisher.address).at(&context.host);
+    if let Some(delivery) = delivery {
+        context.connection.settle(id, delivery, DeliveryState::rejected(refusal.clone().into()));
     }
-
-    fn look_again(&mut self, number: LinkNumber) {
-        let now = self.millis;
-        let Some(LinkKind::Publisher(publisher)) = self.links.get_mut(number).map(|link| &mut link.kind)
-        else {
-            return;
-        };
-        if publisher.is_due_for_look(now) {
-            let name = publisher.address.hub.clone();
-            let shard = self.namespace.broker.place(&name);
-            self.ask(shard, HubWaiter::Publisher(number), ShowHub { name });
-        }
+    confirm(context, number);
+    if ends_link(&error) {
+        context.connection.detach(id, Some(refusal.into()));
     }
+}
 
-    pub(crate) fn on_looked(&mut self, number: LinkNumber, result: Result<HubView, Error>) {
-        if let Some(LinkKind::Publisher(publisher)) = self.links.get_mut(number).map(|link| &mut link.kind)
-            && let Ok(view) = result
-            && view.id == publisher.hub
-        {
-            publisher.set_partition_count(view.settings.partition_count);
-        }
+fn look_again(context: &mut Context<'_>, number: LinkNumber) {
+    let now = context.millis;
+    let Some(LinkKind::Publisher(publisher)) = context.links.get_mut(number).map(|link| &mut link.kind)
+    else {
+        return;
+    };
+    if publisher.is_due_for_look(now) {
+        let name = publisher.address.hub.clone();
+        let shard = context.namespace.broker.place(&name);
+        context.ask(shard, HubWaiter::Publisher(number), ShowHub { name });
+    }
+}
+
+pub(crate) fn on_looked(context: &mut Context<'_>, number: LinkNumber, result: Result<HubView, Error>) {
+    if let Some(LinkKind::Publisher(publisher)) = context.links.get_mut(number).map(|link| &mut link.kind)
+        && let Ok(view) = result
+        && view.id == publisher.hub
+    {
+        publisher.set_partition_count(view.settings.partition_count);
     }
 }
 

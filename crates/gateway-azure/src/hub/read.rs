@@ -17,9 +17,10 @@ use peeklock_types::ReceiverId;
 use super::address::HubAddress;
 use super::error::end_refusal;
 use super::run::Run;
-use crate::connection::conversation::Conversation;
+use crate::connection::context::Context;
 use crate::connection::link::{LinkKind, LinkNumber};
 use crate::error::Refusal;
+use crate::hub::Hubs;
 
 /// Bytes of events that may be under way from a shard to one link.
 pub(super) const READER_WINDOW_BYTES: i64 = 1024 * 1024;
@@ -100,57 +101,57 @@ enum Turn {
     Broken(String),
 }
 
-impl Conversation<'_> {
-    pub(crate) fn on_read(&mut self, events: Events) {
+impl Hubs {
+    pub(crate) fn on_read(&mut self, context: &mut Context<'_>, events: Events) {
         let number = LinkNumber(PeerId::local(events.receiver));
-        let Some(LinkKind::Reader(reader)) = self.links.get_mut(number).map(|link| &mut link.kind) else {
+        let Some(LinkKind::Reader(reader)) = context.links.get_mut(number).map(|link| &mut link.kind) else {
             return;
         };
         if !reader.fence.is_closed() {
             reader.runs.push_back(Run::new(events, reader.wants_metrics));
-            self.line_up(number);
+            self.line_up(context, number);
         }
     }
 
     /// There may be something to write for the link.
-    pub(crate) fn line_up(&mut self, number: LinkNumber) {
-        if let Some(LinkKind::Reader(reader)) = self.links.get_mut(number).map(|link| &mut link.kind)
+    pub(crate) fn line_up(&mut self, context: &mut Context<'_>, number: LinkNumber) {
+        if let Some(LinkKind::Reader(reader)) = context.links.get_mut(number).map(|link| &mut link.kind)
             && !std::mem::replace(&mut reader.is_in_line, true)
         {
-            self.readers.push_back(number);
+            self.line.push_back(number);
         }
     }
 
     /// Writes events, link by link, until enough waits to be written.
-    pub(crate) fn pump_readers(&mut self) {
-        while self.connection.output_len() < OUTPUT_BYTES_MAX
-            && let Some(number) = self.readers.pop_front()
+    pub(crate) fn pump_readers(&mut self, context: &mut Context<'_>) {
+        while context.connection.output_len() < OUTPUT_BYTES_MAX
+            && let Some(number) = self.line.pop_front()
         {
-            self.take_turn(number);
+            self.take_turn(context, number);
         }
     }
 
-    fn take_turn(&mut self, number: LinkNumber) {
-        let Some(link) = self.links.get_mut(number) else { return };
+    fn take_turn(&mut self, context: &mut Context<'_>, number: LinkNumber) {
+        let Some(link) = context.links.get_mut(number) else { return };
         let id = link.id;
         let LinkKind::Reader(reader) = &mut link.kind else { return };
         reader.is_in_line = false;
-        let turn = write_events(&mut self.connection, id, reader, &mut self.scratch);
+        let turn = write_events(&mut context.connection, id, reader, &mut context.scratch);
         let (shard, receiver, free) = (reader.shard, reader.receiver, reader.take_free());
         if let Some(size_bytes) = free {
-            self.push(shard, Window { receiver, size_bytes });
+            context.push(shard, Window { receiver, size_bytes });
         }
         match turn {
-            Turn::More => self.line_up(number),
-            Turn::Done => self.finish_turn(number),
-            Turn::Broken(why) => self.break_off(number, &why),
+            Turn::More => self.line_up(context, number),
+            Turn::Done => self.finish_turn(context, number),
+            Turn::Broken(why) => self.break_off(context, number, &why),
         }
     }
 
-    fn finish_turn(&mut self, number: LinkNumber) {
-        let Some(link) = self.links.get_mut(number) else { return };
+    fn finish_turn(&mut self, context: &mut Context<'_>, number: LinkNumber) {
+        let Some(link) = context.links.get_mut(number) else { return };
         let LinkKind::Reader(reader) = &mut link.kind else { return };
-        let credit = self.connection.credit(link.id);
+        let credit = context.connection.credit(link.id);
         let is_empty = reader.runs.is_empty() || credit == 0;
         // Events that were left out have used no credit, but the shard has counted them.
         let is_short = reader.limit_with(credit) > reader.limit;
@@ -158,63 +159,68 @@ impl Conversation<'_> {
             reader.is_drained = false;
             if is_short {
                 // It has come to its limit, not to the end.
-                self.grant_reader(number, Drain::Start);
+                self.grant_reader(context, number, Drain::Start);
             } else {
-                self.connection.drained(link.id);
+                context.connection.drained(link.id);
             }
             return;
         }
         if is_short {
-            self.grant_reader(number, Drain::Keep);
+            self.grant_reader(context, number, Drain::Keep);
         }
     }
 
-    fn break_off(&mut self, number: LinkNumber, why: &str) {
-        let Some(link) = self.links.get_mut(number) else { return };
+    fn break_off(&mut self, context: &mut Context<'_>, number: LinkNumber, why: &str) {
+        let Some(link) = context.links.get_mut(number) else { return };
         let LinkKind::Reader(reader) = &mut link.kind else { return };
         reader.runs.clear();
         let text = format!("the events of '{}' cannot be read back: {why}", reader.address);
         tracing::error!("{text}");
         let id = link.id;
-        self.connection.detach(id, Some(Refusal::new(500, condition::INTERNAL_ERROR, text).into()));
+        context.connection.detach(id, Some(Refusal::new(500, condition::INTERNAL_ERROR, text).into()));
     }
 
-    pub(crate) fn on_reader_flow(&mut self, number: LinkNumber, drain: bool) {
-        if let Some(LinkKind::Reader(reader)) = self.links.get_mut(number).map(|link| &mut link.kind) {
+    pub(crate) fn on_reader_flow(&mut self, context: &mut Context<'_>, number: LinkNumber, drain: bool) {
+        if let Some(LinkKind::Reader(reader)) = context.links.get_mut(number).map(|link| &mut link.kind) {
             reader.is_drained = false;
         }
-        self.grant_reader(number, if drain { Drain::Start } else { Drain::Cancel });
-        self.line_up(number);
+        self.grant_reader(context, number, if drain { Drain::Start } else { Drain::Cancel });
+        self.line_up(context, number);
     }
 
-    pub(crate) fn grant_reader(&mut self, number: LinkNumber, drain: Drain) {
-        let Some(link) = self.links.get_mut(number) else { return };
+    pub(crate) fn grant_reader(&mut self, context: &mut Context<'_>, number: LinkNumber, drain: Drain) {
+        let Some(link) = context.links.get_mut(number) else { return };
         let LinkKind::Reader(reader) = &mut link.kind else { return };
-        reader.limit = reader.limit_with(self.connection.credit(link.id));
+        reader.limit = reader.limit_with(context.connection.credit(link.id));
         let (shard, receiver, limit) = (reader.shard, reader.receiver, reader.limit);
-        self.push(shard, Credit { receiver, limit, drain });
+        context.push(shard, Credit { receiver, limit, drain });
     }
 
-    pub(crate) fn on_reader_drained(&mut self, number: LinkNumber) {
-        if let Some(LinkKind::Reader(reader)) = self.links.get_mut(number).map(|link| &mut link.kind) {
+    pub(crate) fn on_reader_drained(&mut self, context: &mut Context<'_>, number: LinkNumber) {
+        if let Some(LinkKind::Reader(reader)) = context.links.get_mut(number).map(|link| &mut link.kind) {
             reader.is_drained = true;
-            self.line_up(number);
+            self.line_up(context, number);
         }
     }
 
-    pub(crate) fn on_reader_ended(&mut self, number: LinkNumber, reason: &ReaderEnd) {
-        let Some(link) = self.links.get_mut(number) else { return };
+    pub(crate) fn on_reader_ended(
+        &mut self,
+        context: &mut Context<'_>,
+        number: LinkNumber,
+        reason: &ReaderEnd,
+    ) {
+        let Some(link) = context.links.get_mut(number) else { return };
         let id = link.id;
         match &mut link.kind {
             LinkKind::Reader(reader) => {
                 reader.runs.clear();
                 let refusal = end_refusal(reason, &reader.address);
-                self.connection.detach(id, Some(refusal.at(&self.host).into()));
+                context.connection.detach(id, Some(refusal.at(&context.host).into()));
             }
             LinkKind::PendingHub(pending) => {
                 let refusal = end_refusal(reason, &pending.address);
-                self.links.remove(number);
-                self.connection.refuse(id, refusal.at(&self.host).into());
+                context.links.remove(number);
+                context.connection.refuse(id, refusal.at(&context.host).into());
             }
             _ => {}
         }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
 use peeklock_broker::engine::{self, Settlement};
 use peeklock_broker::request::entities::Find;
 use peeklock_broker::request::receiving::Peek;
@@ -12,14 +11,19 @@ use peeklock_types::{
     EntityPath, LockToken, QueueGroupSettings, SequenceNumber, SubQueue, Timestamp, limits,
 };
 
+use super::PendingRequest;
 use super::answer::Content;
 use super::operation::Operation;
-use super::{PendingRequest, ReplyTo};
-use crate::connection::conversation::Conversation;
+use crate::access::Access;
+use crate::connection::context::Context;
 use crate::connection::link::{EntityRef, LinkKind, LinkNumber};
 use crate::connection::request::FindWaiter;
 use crate::error::{Refusal, refusal};
-use crate::queue_group::{LockEnd, check_sub_queue, lock_lost, takes_no_messages};
+use crate::management::Management;
+use crate::queue_group::join::queue_group_needs;
+use crate::queue_group::runs::entity_of;
+use crate::queue_group::{LockEnd, QueueGroups, check_sub_queue, lock_lost, takes_no_messages};
+use crate::transaction::Transactions;
 
 /// A request that goes from member to member, one at a time.
 pub(super) struct QueueGroupRequest {
@@ -51,82 +55,76 @@ struct Look<M = Message> {
     upto: SequenceNumber,
 }
 
-impl Conversation<'_> {
+impl Management {
     pub(super) fn start_queue_group_request(
         &mut self,
-        reply_to: ReplyTo,
-        path: EntityPath,
-        settings: &QueueGroupSettings,
-        operation: Operation,
-        transaction: Option<Bytes>,
+        context: &mut Context<'_>,
+        access: &Access,
+        transactions: &mut Transactions,
+        mut pending: PendingRequest,
+        (settings, operation): (&QueueGroupSettings, Operation),
     ) -> Result<(), Refusal> {
-        self.queue_group_needs(&path, settings)?;
-        check_sub_queue(&path, settings)?;
-        let form = operation.form();
-        let work = work_of(operation, &path, settings)?;
-        if transaction.is_some() {
+        queue_group_needs(context, access, &pending.path, settings)?;
+        check_sub_queue(&pending.path, settings)?;
+        let work = work_of(operation, &pending.path, settings)?;
+        if pending.transaction.is_some() {
             return Err(Refusal::not_implemented(
                 "messages of a group are settled in a transaction over the link that they came by, or at the management of their queue",
             ));
         }
         let member = |name: &_| EntityPath { name: Clone::clone(name), sub_queue: SubQueue::Main };
         let members = settings.members.iter().map(|settings| member(&settings.name)).collect();
-        let group = QueueGroupRequest { work, members, at: 0, renewed: Vec::new() };
-        let number = self.pending.insert(PendingRequest {
-            reply_to,
-            path,
-            transaction,
-            form,
-            todo: None,
-            remaining: 1,
-            result: Ok(Content::done()),
-            group: Some(group),
-            held: None,
-        });
-        self.ask_next(number);
+        pending.group = Some(QueueGroupRequest { work, members, at: 0, renewed: Vec::new() });
+        let number = self.insert(pending);
+        self.ask_next(context, transactions, number);
         Ok(())
     }
 
     /// Asks for the next lock, or the next member.
-    fn ask_next(&mut self, number: u32) {
-        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+    fn ask_next(&mut self, context: &mut Context<'_>, transactions: &mut Transactions, number: u32) {
+        let Some(pending) = self.requests.get_mut(&number) else { return };
         let Some(group) = &mut pending.group else { return };
         let token = match &group.work {
             Work::Locks { tokens, .. } => match tokens.front() {
                 Some(token) => Some(*token),
-                None => return self.end_queue_group_request(number, None),
+                None => return self.end_queue_group_request(context, transactions, number, None),
             },
             Work::Peek(_) => None,
         };
         let known = token.filter(|_| group.at == 0);
-        if let Some(entity) = known.and_then(|token| self.holder_of(token)) {
-            return self.ask_member_found(number, entity);
+        if let Some(entity) = known.and_then(|token| self.holder_of(context, token)) {
+            return self.ask_member_found(context, number, entity);
         }
-        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+        let Some(pending) = self.requests.get_mut(&number) else { return };
         let Some(group) = &mut pending.group else { return };
         match group.members.get(group.at) {
             Some(member) => {
                 let name = member.name.clone();
-                let shard = self.namespace.broker.place(&name);
-                self.ask(shard, FindWaiter::Management(number), Find { name });
+                let shard = context.namespace.broker.place(&name);
+                context.ask(shard, FindWaiter::Management(number), Find { name });
             }
             None => {
                 let refusal = token.map(|token| lock_lost(&pending.path, token));
-                self.end_queue_group_request(number, refusal);
+                self.end_queue_group_request(context, transactions, number, refusal);
             }
         }
     }
 
     /// Where a message is that went out over a link of this connection.
-    fn holder_of(&self, token: LockToken) -> Option<EntityRef> {
-        self.links.iter().find_map(|(number, link)| match &link.kind {
-            LinkKind::QueueGroup(_) => self.entity_of(number, token),
+    fn holder_of(&self, context: &Context<'_>, token: LockToken) -> Option<EntityRef> {
+        context.links.iter().find_map(|(number, link)| match &link.kind {
+            LinkKind::QueueGroup(_) => entity_of(context, number, token),
             _ => None,
         })
     }
 
-    fn ask_member_found(&mut self, number: u32, EntityRef { shard, entity }: EntityRef) {
-        let group = self.pending.requests.get(&number).and_then(|pending| pending.group.as_ref());
+    fn ask_member_found(
+        &mut self,
+        context: &mut Context<'_>,
+        number: u32,
+        EntityRef { shard, entity }: EntityRef,
+    ) {
+        let group = self.requests.get(&number).and_then(|pending| pending.group.as_ref());
         let Some(group) = group else { return };
         let sub_queue = SubQueue::Main;
         match &group.work {
@@ -135,50 +133,66 @@ impl Conversation<'_> {
                 match settlement.clone() {
                     Some(settlement) => {
                         let settle = SettleAll { entity, sub_queue, tokens, settlement, hold: None };
-                        self.ask_numbered(shard, number, settle);
+                        context.ask_numbered(shard, number, settle);
                     }
-                    None => self.ask_numbered(shard, number, RenewLocks { entity, sub_queue, tokens }),
+                    None => context.ask_numbered(shard, number, RenewLocks { entity, sub_queue, tokens }),
                 }
             }
             Work::Peek(look) => {
                 let (from, count_max) = (look.next, look.count_max);
-                self.ask_numbered(shard, number, Peek { entity, sub_queue, from, count_max, session: None });
+                context.ask_numbered(
+                    shard,
+                    number,
+                    Peek { entity, sub_queue, from, count_max, session: None },
+                );
             }
         }
     }
 
     pub(crate) fn is_queue_group_request(&self, number: u32) -> bool {
-        self.pending.requests.get(&number).is_some_and(|pending| pending.group.is_some())
+        self.requests.get(&number).is_some_and(|pending| pending.group.is_some())
     }
 
     fn queue_group_request(&mut self, number: u32) -> Option<&mut QueueGroupRequest> {
-        self.pending.requests.get_mut(&number)?.group.as_mut()
+        self.requests.get_mut(&number)?.group.as_mut()
     }
 
     /// The shard of a member has looked for it.
-    pub(super) fn on_queue_group_found(&mut self, number: u32, result: Result<Named, Error>) {
+    pub(super) fn on_queue_group_found(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: u32,
+        result: Result<Named, Error>,
+    ) {
         let Some(group) = self.queue_group_request(number) else { return };
         match result {
             Ok(Named::Entity(found)) => {
                 let Some(member) = group.members.get(group.at) else { return };
                 let name = member.name.clone();
-                let shard = self.namespace.broker.place(&name);
-                self.ask_member_found(number, EntityRef { shard, entity: found.entity });
+                let shard = context.namespace.broker.place(&name);
+                self.ask_member_found(context, number, EntityRef { shard, entity: found.entity });
             }
             // The name has come to mean something that is no member.
             Ok(Named::Hub(_)) => {
                 group.skip();
-                self.ask_next(number);
+                self.ask_next(context, transactions, number);
             }
-            Err(error) => self.on_queue_group_refused(number, &error),
+            Err(error) => self.on_queue_group_refused(context, transactions, number, &error),
         }
     }
 
     /// A member has shown messages.
-    pub(crate) fn on_queue_group_peeked(&mut self, number: u32, result: Result<Vec<Message>, Error>) {
+    pub(crate) fn on_queue_group_peeked(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: u32,
+        result: Result<Vec<Message>, Error>,
+    ) {
         let Some(group) = self.queue_group_request(number) else { return };
         match (result, &mut group.work) {
-            (Err(error), _) => return self.on_queue_group_refused(number, &error),
+            (Err(error), _) => return self.on_queue_group_refused(context, transactions, number, &error),
             (Ok(messages), Work::Peek(look)) => {
                 if look.take(messages) {
                     group.skip();
@@ -186,47 +200,67 @@ impl Conversation<'_> {
             }
             (Ok(_), Work::Locks { .. }) => {}
         }
-        self.ask_next(number);
+        self.ask_next(context, transactions, number);
     }
 
     /// A member has settled or renewed a lock. `until`: the new end of one that was renewed.
-    pub(crate) fn on_queue_group_lock(&mut self, number: u32, result: Result<Option<Timestamp>, Error>) {
+    pub(crate) fn on_queue_group_lock(
+        &mut self,
+        context: &mut Context<'_>,
+        queue_groups: &mut QueueGroups,
+        transactions: &mut Transactions,
+        number: u32,
+        result: Result<Option<Timestamp>, Error>,
+    ) {
         let Some(group) = self.queue_group_request(number) else { return };
         let until = match result {
             Ok(until) => until,
-            Err(error) => return self.on_queue_group_refused(number, &error),
+            Err(error) => return self.on_queue_group_refused(context, transactions, number, &error),
         };
         group.at = 0;
         group.renewed.extend(until);
         if let Work::Locks { tokens, settlement } = &mut group.work {
             let (token, end) = (tokens.pop_front(), settlement.as_ref().map(LockEnd::of));
             if let Some(token) = token {
-                self.note_lock(token, end, until);
+                self.note_lock(context, queue_groups, token, end, until);
             }
         }
-        self.ask_next(number);
+        self.ask_next(context, transactions, number);
     }
 
-    fn on_queue_group_refused(&mut self, number: u32, error: &Error) {
-        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+    fn on_queue_group_refused(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: u32,
+        error: &Error,
+    ) {
+        let Some(pending) = self.requests.get_mut(&number) else { return };
         let Some(group) = &mut pending.group else { return };
         if is_elsewhere(error) {
             group.skip();
-            return self.ask_next(number);
+            return self.ask_next(context, transactions, number);
         }
         let refusal = refusal(error, Some(&pending.path));
-        self.end_queue_group_request(number, Some(refusal));
+        self.end_queue_group_request(context, transactions, number, Some(refusal));
     }
 
     /// The links that may hold the lock learn what became of it.
-    fn note_lock(&mut self, token: LockToken, end: Option<LockEnd>, until: Option<Timestamp>) {
-        let groups = self.links.iter().filter(|(_, link)| matches!(link.kind, LinkKind::QueueGroup(_)));
+    fn note_lock(
+        &mut self,
+        context: &mut Context<'_>,
+        queue_groups: &mut QueueGroups,
+        token: LockToken,
+        end: Option<LockEnd>,
+        until: Option<Timestamp>,
+    ) {
+        let groups = context.links.iter().filter(|(_, link)| matches!(link.kind, LinkKind::QueueGroup(_)));
         let numbers: Vec<LinkNumber> = groups.map(|(number, _)| number).collect();
         for number in numbers {
             if let Some(end) = end {
-                self.release_lock(number, token, end);
+                queue_groups.release_lock(context, number, token, end);
             } else if let Some(LinkKind::QueueGroup(group)) =
-                self.links.get_mut(number).map(|link| &mut link.kind)
+                context.links.get_mut(number).map(|link| &mut link.kind)
                 && let Some(until) = until
             {
                 group.held.renew(token, until);
@@ -234,8 +268,14 @@ impl Conversation<'_> {
         }
     }
 
-    fn end_queue_group_request(&mut self, number: u32, refusal: Option<Refusal>) {
-        let Some(pending) = self.pending.requests.get_mut(&number) else { return };
+    fn end_queue_group_request(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: u32,
+        refusal: Option<Refusal>,
+    ) {
+        let Some(pending) = self.requests.get_mut(&number) else { return };
         let Some(group) = pending.group.take() else { return };
         pending.remaining = 0;
         pending.result = match (refusal, group.work) {
@@ -244,7 +284,7 @@ impl Conversation<'_> {
             (None, Work::Locks { settlement: None, .. }) => Ok(Content::expirations(&group.renewed)),
             (None, Work::Locks { settlement: Some(_), .. }) => Ok(Content::done()),
         };
-        self.finish_request(number);
+        self.finish_request(context, transactions, number);
     }
 }
 

@@ -12,12 +12,13 @@ use peeklock_types::{EntityPath, LockToken, SequenceNumber};
 
 use super::answer::Content;
 use super::operation::Operation;
-use crate::connection::conversation::Conversation;
+use crate::connection::context::Context;
 use crate::connection::link::EntityRef;
 use crate::connection::request::LockWaiter;
 use crate::error::Refusal;
 use crate::incoming;
-use crate::transaction::{HeldBody, HeldMessage, HeldSend};
+use crate::management::Management;
+use crate::transaction::{HeldBody, HeldMessage, HeldSend, Transactions};
 
 /// Describes a request of a transaction whose entity is found.
 pub(super) struct Step {
@@ -29,20 +30,24 @@ pub(super) struct Step {
     pub(super) hold: Option<SessionHold>,
 }
 
-impl Conversation<'_> {
+impl Management {
     pub(super) fn take_step(
         &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
         step: Step,
         operation: Operation,
         found: &Found,
     ) -> Result<(), Refusal> {
         match operation {
-            Operation::Settle { tokens, settlement, .. } => self.settle_step(&step, tokens, &settlement),
-            Operation::Schedule { messages } => {
-                self.schedule_step(&step, &messages, incoming::needs_of(found))
+            Operation::Settle { tokens, settlement, .. } => {
+                self.settle_step(context, transactions, &step, tokens, &settlement)
             }
-            Operation::CancelScheduled { numbers } => self.cancel_step(&step, numbers),
-            Operation::SetSessionState { state, .. } => self.state_step(step, state),
+            Operation::Schedule { messages } => {
+                self.schedule_step(context, &step, &messages, incoming::needs_of(found))
+            }
+            Operation::CancelScheduled { numbers } => self.cancel_step(context, transactions, &step, numbers),
+            Operation::SetSessionState { state, .. } => self.state_step(context, transactions, step, state),
             _ => Err(Refusal::not_implemented("this request cannot be part of a transaction")),
         }
     }
@@ -50,6 +55,8 @@ impl Conversation<'_> {
     /// Adds settlements to the transaction and checks each lock.
     fn settle_step(
         &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
         step: &Step,
         tokens: Vec<LockToken>,
         settlement: &Settlement,
@@ -57,39 +64,47 @@ impl Conversation<'_> {
         let (sub_queue, entity) = (step.path.sub_queue, step.entity);
         let settle = |token| TransactionSettle { sub_queue, token, settlement: settlement.clone() };
         let settles = tokens.iter().copied().map(settle).collect();
-        self.add_settles(&step.txn_id, &step.path, entity, settles)?;
+        transactions.add_settles(context.millis, &step.txn_id, (&step.path.name, entity), settles)?;
         self.expect_answers(step, tokens.len());
         let (waiter, EntityRef { shard, entity }) = (LockWaiter::Management(step.number), entity);
         for token in tokens {
-            self.ask(shard, waiter, CheckLock { entity, sub_queue, token });
+            context.ask(shard, waiter, CheckLock { entity, sub_queue, token });
         }
         Ok(())
     }
 
     /// Holds messages and reserves their sequence numbers.
-    fn schedule_step(&mut self, step: &Step, payloads: &[Bytes], needs: Needs) -> Result<(), Refusal> {
+    fn schedule_step(
+        &mut self,
+        context: &mut Context<'_>,
+        step: &Step,
+        payloads: &[Bytes],
+        needs: Needs,
+    ) -> Result<(), Refusal> {
         let mut messages = Vec::with_capacity(payloads.len());
         for payload in payloads {
             let mut body = BytesMut::new();
-            let attributes = incoming::store(payload, self.now, needs, &mut body)?;
+            let attributes = incoming::store(payload, context.now, needs, &mut body)?;
             messages.push(HeldMessage { body: HeldBody::Whole(body.freeze()), attributes });
         }
         let (count, entity) = (messages.len(), step.entity);
         let held = HeldSend { target: step.path.name.clone(), entity, messages };
-        if let Some(pending) = self.pending.requests.get_mut(&step.number) {
+        if let Some(pending) = self.requests.get_mut(&step.number) {
             pending.held = Some(held);
         }
-        self.ask_numbered(entity.shard, step.number, ReserveNumbers { entity: entity.entity, count });
+        context.ask_numbered(entity.shard, step.number, ReserveNumbers { entity: entity.entity, count });
         Ok(())
     }
 
     /// Adds messages to the transaction whose sequence numbers are reserved.
     pub(super) fn hold_scheduled(
         &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
         number: u32,
         numbers: Vec<SequenceNumber>,
     ) -> Result<(), Refusal> {
-        let Some(pending) = self.pending.requests.get_mut(&number) else { return Ok(()) };
+        let Some(pending) = self.requests.get_mut(&number) else { return Ok(()) };
         let (Some(mut held), Some(txn_id)) = (pending.held.take(), pending.transaction.clone()) else {
             return Ok(());
         };
@@ -99,33 +114,45 @@ impl Conversation<'_> {
             attributes.reserved = Some(Reserved { entity, sequence_number });
         }
         self.take_answer(number, Ok(numbers), |_, numbers| Content::scheduled(&numbers));
-        self.transactions.add_send(self.millis, &txn_id, held)
+        transactions.add_send(context.millis, &txn_id, held)
     }
 
     /// Drops messages that the transaction itself scheduled, and checks the others.
-    fn cancel_step(&mut self, step: &Step, numbers: Vec<SequenceNumber>) -> Result<(), Refusal> {
-        let (now, entity) = (self.millis, step.entity);
-        let others = self.transactions.add_cancels(now, &step.txn_id, (&step.path.name, entity), numbers)?;
+    fn cancel_step(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        step: &Step,
+        numbers: Vec<SequenceNumber>,
+    ) -> Result<(), Refusal> {
+        let (now, entity) = (context.millis, step.entity);
+        let others = transactions.add_cancels(now, &step.txn_id, (&step.path.name, entity), numbers)?;
         if others.is_empty() {
             self.expect_answers(step, 0);
             return Ok(());
         }
         let EntityRef { shard, entity } = entity;
-        self.ask_numbered(shard, step.number, CheckScheduled { entity, numbers: others });
+        context.ask_numbered(shard, step.number, CheckScheduled { entity, numbers: others });
         Ok(())
     }
 
-    fn state_step(&mut self, step: Step, state: Option<Bytes>) -> Result<(), Refusal> {
+    fn state_step(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        step: Step,
+        state: Option<Bytes>,
+    ) -> Result<(), Refusal> {
         let Step { number, txn_id, path, entity, hold } = step;
         let hold = hold.ok_or_else(|| Refusal::session_lock_lost(&path))?;
         let state = TransactionState { entity: entity.entity, hold, state };
-        self.transactions.add_state(self.millis, &txn_id, (&path.name, entity), state.clone())?;
-        self.ask_numbered(entity.shard, number, CheckState { state });
+        transactions.add_state(context.millis, &txn_id, (&path.name, entity), state.clone())?;
+        context.ask_numbered(entity.shard, number, CheckState { state });
         Ok(())
     }
 
     fn expect_answers(&mut self, step: &Step, count: usize) {
-        if let Some(pending) = self.pending.requests.get_mut(&step.number) {
+        if let Some(pending) = self.requests.get_mut(&step.number) {
             pending.remaining = count;
         }
     }

@@ -11,13 +11,15 @@ use peeklock_message::{LargeMessage, Needs, describe_front, with_size};
 use peeklock_types::{Timestamp, limits};
 use rustc_hash::FxHashMap;
 
-use crate::connection::conversation::Conversation;
+use crate::connection::context::Context;
 use crate::connection::link::{LinkKind, LinkNumber};
 use crate::connection::request::{SendWaiter, Waiter};
 use crate::error::Refusal;
 use crate::incoming::unreadable;
+use crate::publishing::Publishing;
+use crate::publishing::send::confirm;
 use crate::transaction::coordinator::{in_transaction, transaction_of};
-use crate::transaction::{HeldBody, HeldMessage, HeldSend};
+use crate::transaction::{HeldBody, HeldMessage, HeldSend, Transactions};
 
 /// Large messages that one connection may have under way at a time; each takes about a megabyte.
 const UPLOADS_MAX: usize = 32;
@@ -122,39 +124,52 @@ fn transaction_in(state: Option<DeliveryState>) -> Result<Option<Bytes>, Refusal
     }
 }
 
-impl Conversation<'_> {
-    pub(crate) fn on_part(&mut self, id: LinkId, delivery: DeliveryId, part: Part) {
-        let Some(number) = self.links.number(id) else { return };
+impl Publishing {
+    pub(crate) fn on_part(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        id: LinkId,
+        delivery: DeliveryId,
+        part: Part,
+    ) {
+        let Some(number) = context.links.number(id) else { return };
         let txn_id = match &part {
             Part::First(first) => transaction_of(first).cloned(),
             _ => None,
         };
         let result = match part {
-            Part::First(first) => self.start_upload(number, &first),
-            Part::More(bytes) => self.feed_upload(number, bytes),
+            Part::First(first) => self.start_upload(context, transactions, number, &first),
+            Part::More(bytes) => self.feed_upload(context, number, bytes),
             Part::Last { settled, state } => {
                 let unsettled = (!settled).then_some(delivery);
-                self.end_upload(number, unsettled, state.map(|state| *state))
+                self.end_upload(context, transactions, number, unsettled, state.map(|state| *state))
             }
-            Part::Dropped => return self.drop_upload(number),
+            Part::Dropped => return self.drop_upload(context, transactions, number),
         };
         if let Err(refusal) = result {
             if let Some(txn_id) = txn_id {
-                self.transactions.doom(&txn_id, &refusal.description);
+                transactions.doom(&txn_id, &refusal.description);
             }
-            self.give_up_upload(number, &refusal.description);
-            self.connection.settle(id, delivery, DeliveryState::rejected(refusal.into()));
-            self.confirm(number);
+            self.give_up_upload(context, transactions, number, &refusal.description);
+            context.connection.settle(id, delivery, DeliveryState::rejected(refusal.into()));
+            confirm(context, number);
         }
     }
 
-    fn start_upload(&mut self, number: LinkNumber, first: &Delivery) -> Result<(), Refusal> {
-        let Some(link) = self.links.get_mut(number) else { return Ok(()) };
+    fn start_upload(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: LinkNumber,
+        first: &Delivery,
+    ) -> Result<(), Refusal> {
+        let Some(link) = context.links.get_mut(number) else { return Ok(()) };
         let LinkKind::Sender(sender) = &mut link.kind else { return Ok(()) };
         sender.unconfirmed += 1;
         let (shard, size_max) = (sender.entity.shard, sender.max_message_size_bytes);
         check_kind(first)?;
-        if self.uploads.open.len() + self.transactions.upload_count() >= UPLOADS_MAX {
+        if self.uploads.open.len() + transactions.upload_count() >= UPLOADS_MAX {
             let text =
                 format!("{UPLOADS_MAX} large messages are under way on this connection; send fewer at once");
             return Err(Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text));
@@ -163,30 +178,37 @@ impl Conversation<'_> {
         let new_id = format!("{:032x}", fastrand::u128(..));
         let txn_id = transaction_of(first).cloned();
         if let Some(txn_id) = &txn_id {
-            self.transactions.start_request(txn_id)?;
+            transactions.start_request(txn_id)?;
         }
         let incoming = Incoming {
             txn_id,
             message: Some(LargeMessage::new(size_max.into(), Some(new_id.clone()))),
             new_id,
             size_bytes: 0,
-            upload: self.namespace.broker.upload(shard, &self.peer, ticket),
+            upload: context.namespace.broker.upload(shard, &context.peer, ticket),
             pieces: Vec::new(),
             attributes: None,
         };
         self.uploads.open.insert(number.0, incoming);
-        self.feed_upload(number, first.payload.clone())
+        self.feed_upload(context, number, first.payload.clone())
     }
 
-    fn feed_upload(&mut self, number: LinkNumber, bytes: Bytes) -> Result<(), Refusal> {
-        let Some(link) = self.links.get_mut(number) else { return Ok(()) };
+    fn feed_upload(
+        &mut self,
+        context: &mut Context<'_>,
+        number: LinkNumber,
+        bytes: Bytes,
+    ) -> Result<(), Refusal> {
+        let Some(link) = context.links.get_mut(number) else { return Ok(()) };
         let LinkKind::Sender(sender) = &link.kind else { return Ok(()) };
         let Some(incoming) = self.uploads.open.get_mut(&number.0) else { return Ok(()) };
-        incoming.push(bytes, self.now, sender.needs)
+        incoming.push(bytes, context.now, sender.needs)
     }
 
     fn end_upload(
         &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
         number: LinkNumber,
         delivery: Option<DeliveryId>,
         state: Option<DeliveryState>,
@@ -195,14 +217,14 @@ impl Conversation<'_> {
         let Some(incoming) = self.uploads.open.get_mut(&number.0) else { return Ok(()) };
         // The last frame may name it, too.
         if let (None, Some(txn_id)) = (&incoming.txn_id, &named) {
-            self.transactions.start_request(txn_id)?;
+            transactions.start_request(txn_id)?;
             incoming.txn_id = Some(txn_id.clone());
         }
         if named.is_some() && incoming.txn_id != named {
             return Err(Refusal::bad_request("a message belongs to one transaction"));
         }
         incoming.finish()?;
-        let Some(LinkKind::Sender(sender)) = self.links.get(number).map(|link| &link.kind) else {
+        let Some(LinkKind::Sender(sender)) = context.links.get(number).map(|link| &link.kind) else {
             return Ok(());
         };
         let entity = sender.entity.entity;
@@ -213,38 +235,54 @@ impl Conversation<'_> {
             None => Then::Send(entity),
         };
         if matches!(then, Then::Send(_)) {
-            self.expect_answer();
+            context.expect_answer();
         }
         self.uploads.finished.push(Finished { upload, pieces, attributes: attributes.flatten(), then });
         Ok(())
     }
 
     /// Its sender gave it up, or it was larger than the link takes; the engine has answered it.
-    fn drop_upload(&mut self, number: LinkNumber) {
-        if self.give_up_upload(number, "its sender gave up a message of it")
-            && let Some(link) = self.links.get_mut(number)
+    fn drop_upload(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: LinkNumber,
+    ) {
+        if self.give_up_upload(context, transactions, number, "its sender gave up a message of it")
+            && let Some(link) = context.links.get_mut(number)
             && let LinkKind::Sender(sender) = &mut link.kind
         {
             sender.unconfirmed = sender.unconfirmed.saturating_sub(1);
         }
     }
 
-    pub(crate) fn forget_upload(&mut self, number: LinkNumber) {
-        self.give_up_upload(number, "the link of a message of it was detached");
+    pub(crate) fn forget_upload(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: LinkNumber,
+    ) {
+        self.give_up_upload(context, transactions, number, "the link of a message of it was detached");
     }
 
     /// Drops a message that is being received, and dooms its transaction. Returns whether there was one.
-    fn give_up_upload(&mut self, number: LinkNumber, reason: &str) -> bool {
+    fn give_up_upload(
+        &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
+        number: LinkNumber,
+        reason: &str,
+    ) -> bool {
         let Some(incoming) = self.uploads.open.remove(&number.0) else { return false };
         if let Some(txn_id) = incoming.txn_id {
-            self.transactions.doom(&txn_id, reason);
-            self.transactions.end_request(self.millis, &txn_id);
+            transactions.doom(&txn_id, reason);
+            transactions.end_request(context.millis, &txn_id);
         }
         true
     }
 
     /// Gives the disk what has come. Waits while it is behind, and so does the connection.
-    pub(crate) async fn flush_uploads(&mut self) {
+    pub(crate) async fn flush_uploads(&mut self, context: &mut Context<'_>, transactions: &mut Transactions) {
         for incoming in self.uploads.open.values_mut() {
             if !incoming.pieces.is_empty() {
                 incoming.upload.write(std::mem::take(&mut incoming.pieces)).await;
@@ -256,7 +294,7 @@ impl Conversation<'_> {
                 Then::Send(entity) => upload.finish(entity, attributes).await,
                 Then::Hold { txn_id, link, delivery } => {
                     let message = HeldMessage { body: HeldBody::Upload(Some(upload)), attributes };
-                    self.hold_upload(link, delivery, txn_id, message);
+                    self.hold_upload(context, transactions, link, delivery, txn_id, message);
                 }
             }
         }
@@ -265,25 +303,27 @@ impl Conversation<'_> {
     /// Adds a large message to its transaction. The commit makes it durable, so a full disk refuses the commit.
     fn hold_upload(
         &mut self,
+        context: &mut Context<'_>,
+        transactions: &mut Transactions,
         number: LinkNumber,
         delivery: Option<DeliveryId>,
         txn_id: Bytes,
         message: HeldMessage,
     ) {
-        self.transactions.end_request(self.millis, &txn_id);
-        let Some(link) = self.links.get(number) else {
-            return self.transactions.doom(&txn_id, "the link of a message of it was detached");
+        transactions.end_request(context.millis, &txn_id);
+        let Some(link) = context.links.get(number) else {
+            return transactions.doom(&txn_id, "the link of a message of it was detached");
         };
         let LinkKind::Sender(sender) = &link.kind else { return };
         let (id, target, entity) = (link.id, sender.path.name.clone(), sender.entity);
         let send = HeldSend { target, entity, messages: vec![message] };
-        let outcome = match self.transactions.add_send(self.millis, &txn_id, send) {
+        let outcome = match transactions.add_send(context.millis, &txn_id, send) {
             Ok(()) => DeliveryState::Accepted,
             Err(refusal) => DeliveryState::rejected(refusal.into()),
         };
         if let Some(delivery) = delivery {
-            self.connection.settle(id, delivery, in_transaction(txn_id, outcome));
+            context.connection.settle(id, delivery, in_transaction(txn_id, outcome));
         }
-        self.confirm(number);
+        confirm(context, number);
     }
 }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peeklock_access::{Right, Scope};
-use peeklock_amqp::connection::{LinkId, SessionId};
-use peeklock_amqp::{Attach, Role, condition};
+use peeklock_amqp::{Role, condition};
 use peeklock_broker::engine::{self, CloseReason, HeldSession};
 use peeklock_broker::request::entities::Find;
 use peeklock_broker::request::receiving::{self, Window};
@@ -13,34 +12,30 @@ use peeklock_broker::{Error, Named, SessionAsk};
 use peeklock_types::{EntityKind, EntityPath, QueueGroupSettings, SubQueue};
 
 use super::{Arbiter, HeldLocks, JoiningLink, MemberOf, Membership, QueueGroupLink};
-use crate::access::claims::Need;
-use crate::connection::attach::{DELIVERY_SIZE_BYTES_MAX, RECEIVER_WINDOW_BYTES, mode_of, reply};
-use crate::connection::conversation::Conversation;
+use crate::access::{Access, Need};
+use crate::connection::attach::{DELIVERY_SIZE_BYTES_MAX, NewLink, RECEIVER_WINDOW_BYTES, mode_of, reply};
+use crate::connection::context::Context;
 use crate::connection::link::{EntityRef, Link, LinkKind, LinkNumber, ReceiverLink};
 use crate::connection::request::FindWaiter;
 use crate::error::{Refusal, close_refusal, refusal};
 use crate::hub::is_hub;
+use crate::queue_group::QueueGroups;
 use crate::receiving::sessions::SessionFilter;
 
 /// How often a member that is not there is looked for.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 const NOT_FOUND: i32 = 404;
 
-impl Conversation<'_> {
-    /// The group that the path names, if it names one.
-    pub(crate) fn queue_group_of(&self, path: &EntityPath) -> Option<Arc<QueueGroupSettings>> {
-        self.namespace.broker.queue_groups().get(&path.name).map(Arc::clone)
-    }
-
+impl QueueGroups {
     pub(crate) fn start_queue_group(
         &mut self,
-        session: SessionId,
-        id: LinkId,
-        attach: Box<Attach>,
+        context: &mut Context<'_>,
+        access: &Access,
+        NewLink { session, id, attach }: NewLink,
         path: EntityPath,
         settings: Arc<QueueGroupSettings>,
     ) -> Result<(), Refusal> {
-        let rests_on = self.queue_group_needs(&path, &settings)?;
+        let rests_on = queue_group_needs(context, access, &path, &settings)?;
         if attach.role == Role::Sender {
             return Err(takes_no_messages(&path, &settings));
         }
@@ -63,12 +58,12 @@ impl Conversation<'_> {
             path,
         };
         let kind = LinkKind::QueueGroup(Box::new(group));
-        let number = self.insert(Link { id, session, kind, rests_on: rests_on.into() })?;
+        let number = context.insert(Link { id, session, kind, rests_on: rests_on.into() })?;
         for member in 0..settings.members.len() {
-            match self.ask_member(number, member) {
-                Ok(joining) => self.set_membership(number, member, Membership::Joining(joining)),
+            match self.ask_member(context, number, member) {
+                Ok(joining) => set_membership(context, number, member, Membership::Joining(joining)),
                 Err(refusal) => {
-                    self.forget_link(number);
+                    context.remove_link(number);
                     return Err(refusal);
                 }
             }
@@ -76,32 +71,14 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// The right to listen to the group, or else to each of its members.
-    pub(crate) fn queue_group_needs(
-        &self,
-        path: &EntityPath,
-        settings: &QueueGroupSettings,
-    ) -> Result<Vec<Need>, Refusal> {
-        let right = Right::Listen;
-        let scope = Scope::from(path);
-        let Err(refusal) = self.check_right(right, &scope) else { return Ok(vec![Need { right, scope }]) };
-        let scopes = || settings.members.iter().map(|member| Scope::from(&member.name));
-        match scopes().all(|scope| self.check_right(right, &scope).is_ok()) {
-            true => Ok(scopes().map(|scope| Need { right, scope }).collect()),
-            false => {
-                let text = format!(
-                    "{}; a group needs the right on its own name, or on each of its members ({})",
-                    refusal.description,
-                    names(settings, "")
-                );
-                Err(Refusal { description: text, ..refusal })
-            }
-        }
-    }
-
-    fn ask_member(&mut self, group: LinkNumber, member: usize) -> Result<LinkNumber, Refusal> {
+    fn ask_member(
+        &mut self,
+        context: &mut Context<'_>,
+        group: LinkNumber,
+        member: usize,
+    ) -> Result<LinkNumber, Refusal> {
         let gone = || Refusal::new(500, condition::INTERNAL_ERROR, "the group's link is gone");
-        let link = self.links.get_mut(group).ok_or_else(gone)?;
+        let link = context.links.get_mut(group).ok_or_else(gone)?;
         let LinkKind::QueueGroup(of) = &link.kind else { return Err(gone()) };
         let name = of.settings.members.get(member).map(|member| member.name.clone()).ok_or_else(gone)?;
         let number = match of.members.get(member).and_then(Membership::link) {
@@ -110,28 +87,26 @@ impl Conversation<'_> {
                 let path = EntityPath { name: name.clone(), sub_queue: SubQueue::Main };
                 let (id, session) = (link.id, link.session);
                 let kind = LinkKind::Joining(JoiningLink { group, member, path, entity: None });
-                let number = self.links.insert_member(Link { id, session, kind, rests_on: Box::default() });
+                let number =
+                    context.links.insert_member(Link { id, session, kind, rests_on: Box::default() });
                 number.ok_or_else(Refusal::too_many_links)?
             }
         };
-        let shard = self.namespace.broker.place(&name);
-        self.ask(shard, FindWaiter::Link(number), Find { name });
+        let shard = context.namespace.broker.place(&name);
+        context.ask(shard, FindWaiter::Link(number), Find { name });
         Ok(number)
     }
 
-    fn set_membership(&mut self, group: LinkNumber, member: usize, membership: Membership) {
-        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(group).map(|link| &mut link.kind) {
-            match group.members.get_mut(member) {
-                Some(place) => *place = membership,
-                None => group.members.push(membership),
-            }
-        }
-    }
-
     /// The shard of a member has looked for it.
-    pub(crate) fn on_member_found(&mut self, number: LinkNumber, result: Result<Named, Error>) {
-        let receiver = self.peer.id.receiver(number.0);
-        let Some(LinkKind::Joining(joining)) = self.links.get_mut(number).map(|link| &mut link.kind) else {
+    pub(crate) fn on_member_found(
+        &mut self,
+        context: &mut Context<'_>,
+        number: LinkNumber,
+        result: Result<Named, Error>,
+    ) {
+        let receiver = context.peer.id.receiver(number.0);
+        let Some(LinkKind::Joining(joining)) = context.links.get_mut(number).map(|link| &mut link.kind)
+        else {
             return;
         };
         let group = joining.group;
@@ -141,44 +116,49 @@ impl Conversation<'_> {
                     "its member '{0}' is a topic; name one of its subscriptions, '{0}/Subscriptions/…'",
                     joining.path.name
                 );
-                self.refuse_queue_group(group, Refusal::not_allowed(text));
+                self.refuse_queue_group(context, group, Refusal::not_allowed(text));
             }
             Ok(Named::Entity(found)) => {
-                let shard = self.namespace.broker.place(&joining.path.name);
+                let shard = context.namespace.broker.place(&joining.path.name);
                 joining.entity = Some(EntityRef { shard, entity: found.entity });
-                let Some(LinkKind::QueueGroup(of)) = self.links.get_mut(group).map(|link| &link.kind) else {
+                let Some(LinkKind::QueueGroup(of)) = context.links.get_mut(group).map(|link| &link.kind)
+                else {
                     return;
                 };
                 let (mode, entity, sub_queue) = (of.mode, found.entity, SubQueue::Main);
                 let session = SessionAsk::None;
-                self.ask(shard, number, receiving::Attach { entity, sub_queue, receiver, mode, session });
-                self.push(shard, Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
+                context.ask(shard, number, receiving::Attach { entity, sub_queue, receiver, mode, session });
+                context.push(shard, Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
             }
             Ok(Named::Hub(_)) => {
                 let what = "which can be no member of a group; name queues and subscriptions";
                 let refusal = is_hub(&joining.path.name, what);
-                self.refuse_queue_group(group, refusal);
+                self.refuse_queue_group(context, group, refusal);
             }
-            Err(error) => self.on_member_refused(number, &error),
+            Err(error) => self.on_member_refused(context, number, &error),
         }
     }
 
     /// The shard of a member has attached the receiver, or has refused to.
     pub(crate) fn on_member_attached(
         &mut self,
+        context: &mut Context<'_>,
         number: LinkNumber,
         result: Result<Option<HeldSession>, Error>,
     ) {
-        let Some(LinkKind::Joining(joining)) = self.links.get(number).map(|link| &link.kind) else { return };
+        let Some(LinkKind::Joining(joining)) = context.links.get(number).map(|link| &link.kind) else {
+            return;
+        };
         let of = MemberOf { group: joining.group, member: joining.member };
         match result {
-            Ok(_) => self.take_member(number, of),
-            Err(error) => self.on_member_refused(number, &error),
+            Ok(_) => self.take_member(context, number, of),
+            Err(error) => self.on_member_refused(context, number, &error),
         }
     }
 
-    fn on_member_refused(&mut self, number: LinkNumber, error: &Error) {
-        let Some(LinkKind::Joining(joining)) = self.links.get_mut(number).map(|link| &mut link.kind) else {
+    fn on_member_refused(&mut self, context: &mut Context<'_>, number: LinkNumber, error: &Error) {
+        let Some(LinkKind::Joining(joining)) = context.links.get_mut(number).map(|link| &mut link.kind)
+        else {
             return;
         };
         let (group, member) = (joining.group, joining.member);
@@ -187,22 +167,22 @@ impl Conversation<'_> {
             // Nothing is under way with its number that could come late: it serves for the next question. A member may be away for
             // days, and a connection has not so many numbers.
             joining.entity = None;
-            self.miss_member(MemberOf { group, member }, refusal, Some(number));
+            self.miss_member(context, MemberOf { group, member }, refusal, Some(number));
         } else {
             let text = format!("its member '{}': {}", joining.path.name, refusal.description);
-            self.refuse_queue_group(group, Refusal { description: text, ..refusal });
+            self.refuse_queue_group(context, group, Refusal { description: text, ..refusal });
         }
     }
 
-    fn take_member(&mut self, number: LinkNumber, of: MemberOf) {
-        let receiver = self.peer.id.receiver(number.0);
-        let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(of.group).map(|link| &mut link.kind)
+    fn take_member(&mut self, context: &mut Context<'_>, number: LinkNumber, of: MemberOf) {
+        let receiver = context.peer.id.receiver(number.0);
+        let Some(LinkKind::QueueGroup(group)) = context.links.get_mut(of.group).map(|link| &mut link.kind)
         else {
             return;
         };
         let mode = group.mode;
         group.arbiter.join(of.member);
-        let Some(link) = self.links.get_mut(number) else { return };
+        let Some(link) = context.links.get_mut(number) else { return };
         let LinkKind::Joining(joining) = &link.kind else { return };
         let Some(entity) = joining.entity else { return };
         link.kind = LinkKind::Receiver(ReceiverLink {
@@ -219,24 +199,31 @@ impl Conversation<'_> {
             member_of: Some(of),
             run_from: 0,
         });
-        self.set_membership(of.group, of.member, Membership::Here(number));
-        self.open_queue_group(of.group);
+        set_membership(context, of.group, of.member, Membership::Here(number));
+        self.open_queue_group(context, of.group);
     }
 
     /// A member is not there, or not any more. The others go on without it, and it is looked for.
-    fn miss_member(&mut self, of: MemberOf, why: Refusal, link: Option<LinkNumber>) {
-        let look_again_at = self.millis.after(LOOK_AGAIN_AFTER);
+    fn miss_member(
+        &mut self,
+        context: &mut Context<'_>,
+        of: MemberOf,
+        why: Refusal,
+        link: Option<LinkNumber>,
+    ) {
+        let look_again_at = context.millis.after(LOOK_AGAIN_AFTER);
         self.wake_queue_groups_at(look_again_at);
-        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(of.group).map(|link| &mut link.kind) {
+        if let Some(LinkKind::QueueGroup(group)) = context.links.get_mut(of.group).map(|link| &mut link.kind)
+        {
             group.arbiter.leave(of.member);
         }
-        self.set_membership(of.group, of.member, Membership::Absent { why, look_again_at, link });
-        self.open_queue_group(of.group);
+        set_membership(context, of.group, of.member, Membership::Absent { why, look_again_at, link });
+        self.open_queue_group(context, of.group);
     }
 
     /// Opens the link when every member was asked, if any is there; a link that is open goes on.
-    fn open_queue_group(&mut self, number: LinkNumber) {
-        let Some(link) = self.links.get_mut(number) else { return };
+    fn open_queue_group(&mut self, context: &mut Context<'_>, number: LinkNumber) {
+        let Some(link) = context.links.get_mut(number) else { return };
         let LinkKind::QueueGroup(group) = &mut link.kind else { return };
         let is_complete = group.members.len() == group.settings.members.len();
         if !is_complete || group.members.iter().any(|member| matches!(member, Membership::Joining(_))) {
@@ -251,30 +238,35 @@ impl Conversation<'_> {
             let Some(why) = whys.max_by_key(|why| why.status != NOT_FOUND) else { return };
             let text = format!("none of its members can be received from: {}", why.description);
             let refusal = Refusal { description: text, ..why.clone() };
-            return self.refuse_queue_group(number, refusal);
+            return self.refuse_queue_group(context, number, refusal);
         }
         if let Some(attach) = group.attach.take() {
             let id = link.id;
-            self.connection.accept(id, reply(&attach, DELIVERY_SIZE_BYTES_MAX));
+            context.connection.accept(id, reply(&attach, DELIVERY_SIZE_BYTES_MAX));
         }
-        self.arbitrate(number);
+        self.arbitrate(context, number);
     }
 
     /// Ends the link, or does not let it begin.
-    fn refuse_queue_group(&mut self, number: LinkNumber, why: Refusal) {
-        let Some(link) = self.forget_link(number) else { return };
+    fn refuse_queue_group(&mut self, context: &mut Context<'_>, number: LinkNumber, why: Refusal) {
+        let Some(link) = context.remove_link(number) else { return };
         let LinkKind::QueueGroup(group) = link.kind else { return };
         let text = format!("the group '{}' cannot be received from: {}", group.path.name, why.description);
         let refusal = Refusal { description: text, ..why };
         match group.attach {
-            Some(_) => self.connection.refuse(link.id, refusal.into()),
-            None => self.connection.detach(link.id, Some(refusal.into())),
+            Some(_) => context.connection.refuse(link.id, refusal.into()),
+            None => context.connection.detach(link.id, Some(refusal.into())),
         }
     }
 
     /// A shard has detached the receiver at a member.
-    pub(crate) fn on_member_closed(&mut self, number: LinkNumber, reason: CloseReason) {
-        let Some(link) = self.links.get_mut(number) else { return };
+    pub(crate) fn on_member_closed(
+        &mut self,
+        context: &mut Context<'_>,
+        number: LinkNumber,
+        reason: CloseReason,
+    ) {
+        let Some(link) = context.links.get_mut(number) else { return };
         let (of, path) = match &link.kind {
             LinkKind::Receiver(ReceiverLink { member_of: Some(of), path, .. }) => (*of, path.clone()),
             LinkKind::Joining(JoiningLink { group, member, path, .. }) => {
@@ -282,21 +274,20 @@ impl Conversation<'_> {
             }
             _ => return,
         };
-        self.give_up_stream(number);
-        self.links.remove(number);
-        self.miss_member(of, close_refusal(reason, &path), None);
+        context.remove_detached(number);
+        self.miss_member(context, of, close_refusal(reason, &path), None);
     }
 
     /// Looks for members that were absent, and lets links go on whose locks have run out. Says when to come again.
-    pub(crate) fn tend_queue_groups(&mut self) {
-        if self.queue_groups_wake_at.is_none_or(|at| at > self.millis) {
+    pub(crate) fn tend_queue_groups(&mut self, context: &mut Context<'_>) {
+        if self.wake_at.is_none_or(|at| at > context.millis) {
             return;
         }
-        self.queue_groups_wake_at = None;
-        let now = self.millis;
+        self.wake_at = None;
+        let now = context.millis;
         let (mut absent, mut numbers) = (Vec::new(), Vec::new());
         let mut later = None;
-        for (number, link) in self.links.iter() {
+        for (number, link) in context.links.iter() {
             let LinkKind::QueueGroup(group) = &link.kind else { continue };
             numbers.push(number);
             for (place, member) in group.members.iter().enumerate() {
@@ -313,16 +304,56 @@ impl Conversation<'_> {
         }
         later.into_iter().for_each(|at| self.wake_queue_groups_at(at));
         for (number, member) in absent {
-            match self.ask_member(number, member) {
-                Ok(joining) => self.set_membership(number, member, Membership::Joining(joining)),
-                Err(refusal) => self.refuse_queue_group(number, refusal),
+            match self.ask_member(context, number, member) {
+                Ok(joining) => set_membership(context, number, member, Membership::Joining(joining)),
+                Err(refusal) => self.refuse_queue_group(context, number, refusal),
             }
         }
-        numbers.into_iter().for_each(|number| self.arbitrate(number));
+        numbers.into_iter().for_each(|number| self.arbitrate(context, number));
     }
 
     pub(crate) fn wake_queue_groups_at(&mut self, at: peeklock_amqp::connection::Millis) {
-        self.queue_groups_wake_at = [self.queue_groups_wake_at, Some(at)].into_iter().flatten().min();
+        self.wake_at = [self.wake_at, Some(at)].into_iter().flatten().min();
+    }
+}
+
+/// The group that the path names, if it names one.
+pub(crate) fn queue_group_of(context: &Context<'_>, path: &EntityPath) -> Option<Arc<QueueGroupSettings>> {
+    context.namespace.broker.queue_groups().get(&path.name).map(Arc::clone)
+}
+
+fn set_membership(context: &mut Context<'_>, group: LinkNumber, member: usize, membership: Membership) {
+    if let Some(LinkKind::QueueGroup(group)) = context.links.get_mut(group).map(|link| &mut link.kind) {
+        match group.members.get_mut(member) {
+            Some(place) => *place = membership,
+            None => group.members.push(membership),
+        }
+    }
+}
+
+/// The right to listen to the group, or else to each of its members.
+pub(crate) fn queue_group_needs(
+    context: &Context<'_>,
+    access: &Access,
+    path: &EntityPath,
+    settings: &QueueGroupSettings,
+) -> Result<Vec<Need>, Refusal> {
+    let right = Right::Listen;
+    let scope = Scope::from(path);
+    let Err(refusal) = access.check_right(context, right, &scope) else {
+        return Ok(vec![Need { right, scope }]);
+    };
+    let scopes = || settings.members.iter().map(|member| Scope::from(&member.name));
+    match scopes().all(|scope| access.check_right(context, right, &scope).is_ok()) {
+        true => Ok(scopes().map(|scope| Need { right, scope }).collect()),
+        false => {
+            let text = format!(
+                "{}; a group needs the right on its own name, or on each of its members ({})",
+                refusal.description,
+                names(settings, "")
+            );
+            Err(Refusal { description: text, ..refusal })
+        }
     }
 }
 

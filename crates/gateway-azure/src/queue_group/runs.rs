@@ -7,32 +7,33 @@ use peeklock_types::{EntityPath, LockToken, SubQueue};
 
 use super::arbiter::{Grant, Turn};
 use super::{LockEnd, MemberOf, Membership};
-use crate::connection::conversation::Conversation;
+use crate::connection::context::Context;
 use crate::connection::link::{EntityRef, LinkKind, LinkNumber};
+use crate::queue_group::QueueGroups;
 
-impl Conversation<'_> {
+impl QueueGroups {
     /// The peer has given or taken credit, or drains.
-    pub(crate) fn on_queue_group_flow(&mut self, number: LinkNumber, drain: bool) {
-        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(number).map(|link| &mut link.kind) {
+    pub(crate) fn on_queue_group_flow(&mut self, context: &mut Context<'_>, number: LinkNumber, drain: bool) {
+        if let Some(LinkKind::QueueGroup(group)) = context.links.get_mut(number).map(|link| &mut link.kind) {
             if drain && !group.is_draining {
                 // What was just sent must not be missed because the word about it is still on its way.
                 group.arbiter.doubt();
             }
             group.is_draining = drain;
-            self.arbitrate(number);
+            self.arbitrate(context, number);
         }
     }
 
     /// Does what is to be done next for the link, if anything is.
-    pub(crate) fn arbitrate(&mut self, number: LinkNumber) {
-        let now = self.namespace.broker.clock().now();
-        let Some(link) = self.links.get_mut(number) else { return };
+    pub(crate) fn arbitrate(&mut self, context: &mut Context<'_>, number: LinkNumber) {
+        let now = context.namespace.broker.clock().now();
+        let Some(link) = context.links.get_mut(number) else { return };
         let id = link.id;
         let LinkKind::QueueGroup(group) = &mut link.kind else { return };
         if group.attach.is_some() {
             return;
         }
-        let sendable = self.connection.sendable(id);
+        let sendable = context.connection.sendable(id);
         let room = match group.mode {
             ReceiveMode::PeekLock => group.held.room(now, group.settings.max_outstanding),
             // Nothing is outstanding.
@@ -45,135 +46,151 @@ impl Conversation<'_> {
             Turn::Watch(members) => {
                 let asked: Vec<_> =
                     members.into_iter().map(|(member, serial)| (member, Some(serial))).collect();
-                self.watch_members(number, asked);
+                watch_members(context, number, asked);
             }
-            Turn::Runs(grants) => grants.into_iter().for_each(|grant| self.start_run(number, grant)),
+            Turn::Runs(grants) => grants.into_iter().for_each(|grant| start_run(context, number, grant)),
             Turn::Nothing => {
                 if std::mem::take(&mut group.is_draining) {
-                    self.connection.drained(id);
+                    context.connection.drained(id);
                 }
                 let idle = if credit == 0 { group.arbiter.stop_watching() } else { Vec::new() };
-                self.watch_members(number, idle.into_iter().map(|member| (member, None)).collect());
+                watch_members(context, number, idle.into_iter().map(|member| (member, None)).collect());
                 if let Some(until) = waits_for_lock {
-                    let at = self.millis.after(until.since(now));
+                    let at = context.millis.after(until.since(now));
                     self.wake_queue_groups_at(at);
                 }
             }
         }
     }
 
-    fn watch_members(&mut self, number: LinkNumber, asked: Vec<(usize, Option<u32>)>) {
-        for (member, serial) in asked {
-            if let Some((shard, receiver)) = self.member_receiver(number, member) {
-                self.push(shard, Watch { receiver, serial });
-            }
-        }
-    }
-
-    fn member_link(&mut self, number: LinkNumber, member: usize) -> Option<LinkNumber> {
-        match &self.links.get_mut(number)?.kind {
-            LinkKind::QueueGroup(group) => group.members.get(member).and_then(Membership::link),
-            _ => None,
-        }
-    }
-
-    fn member_receiver(
-        &mut self,
-        number: LinkNumber,
-        member: usize,
-    ) -> Option<(usize, peeklock_broker::engine::ReceiverId)> {
-        let link = self.member_link(number, member)?;
-        match &self.links.get_mut(link)?.kind {
-            LinkKind::Receiver(receiver) => Some((receiver.entity.shard, receiver.receiver)),
-            _ => None,
-        }
-    }
-
-    fn start_run(&mut self, number: LinkNumber, Grant { member, count, not_after }: Grant) {
-        let Some(link) = self.member_link(number, member) else { return };
-        let Some(LinkKind::Receiver(receiver)) = self.links.get_mut(link).map(|link| &mut link.kind) else {
-            return;
-        };
-        receiver.run_from = receiver.passed_count;
-        receiver.limit = receiver.passed_count + u64::from(count);
-        let (shard, limit, receiver) = (receiver.entity.shard, receiver.limit, receiver.receiver);
-        self.push(shard, Take { receiver, limit, not_after });
-    }
-
     /// A drain is done: the peer's own, or the end of a run.
-    pub(crate) fn on_drained(&mut self, number: LinkNumber) {
-        let Some(link) = self.links.get_mut(number) else { return };
+    pub(crate) fn on_drained(&mut self, context: &mut Context<'_>, number: LinkNumber) {
+        let Some(link) = context.links.get_mut(number) else { return };
         let LinkKind::Receiver(receiver) = &mut link.kind else { return };
         let Some(MemberOf { group, member }) = receiver.member_of else {
-            return self.connection.drained(link.id);
+            return context.connection.drained(link.id);
         };
         let used_count = receiver.passed_count.saturating_sub(receiver.run_from);
-        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(group).map(|link| &mut link.kind) {
+        if let Some(LinkKind::QueueGroup(group)) = context.links.get_mut(group).map(|link| &mut link.kind) {
             group.arbiter.end_run(member, u32::try_from(used_count).unwrap_or(u32::MAX));
         }
-        self.arbitrate(group);
+        self.arbitrate(context, group);
     }
 
     /// A member tells what it would hand out next.
-    pub(crate) fn on_head(&mut self, number: LinkNumber, serial: u32, head: Option<Head>) {
-        let Some(LinkKind::Receiver(receiver)) = self.links.get_mut(number).map(|link| &link.kind) else {
+    pub(crate) fn on_head(
+        &mut self,
+        context: &mut Context<'_>,
+        number: LinkNumber,
+        serial: u32,
+        head: Option<Head>,
+    ) {
+        let Some(LinkKind::Receiver(receiver)) = context.links.get_mut(number).map(|link| &link.kind) else {
             return;
         };
         let Some(MemberOf { group, member }) = receiver.member_of else { return };
-        let Some(LinkKind::QueueGroup(of)) = self.links.get_mut(group).map(|link| &mut link.kind) else {
+        let Some(LinkKind::QueueGroup(of)) = context.links.get_mut(group).map(|link| &mut link.kind) else {
             return;
         };
         of.arbiter.hear(member, serial, head);
-        self.arbitrate(group);
-    }
-
-    /// A locked message has gone out over the link of a group.
-    pub(crate) fn hold_lock(&mut self, delivery: &engine::Delivery) {
-        let number = LinkNumber(PeerId::local(delivery.receiver));
-        let Some(LinkKind::Receiver(receiver)) = self.links.get_mut(number).map(|link| &link.kind) else {
-            return;
-        };
-        let (Some(MemberOf { group, member }), entity) = (receiver.member_of, receiver.entity) else {
-            return;
-        };
-        let until = delivery.message.locked_until;
-        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(group).map(|link| &mut link.kind)
-            && let Some(until) = until.filter(|_| group.mode == ReceiveMode::PeekLock)
-        {
-            group.held.insert(delivery.token, member, entity, until);
-        }
+        self.arbitrate(context, group);
     }
 
     /// The peer settles a message of a group's link: there is room for another, once the settlement is on its way.
-    pub(crate) fn release_lock(&mut self, number: LinkNumber, token: LockToken, end: LockEnd) {
-        let now = self.namespace.broker.clock().now();
-        if let Some(LinkKind::QueueGroup(group)) = self.links.get_mut(number).map(|link| &mut link.kind)
+    pub(crate) fn release_lock(
+        &mut self,
+        context: &mut Context<'_>,
+        number: LinkNumber,
+        token: LockToken,
+        end: LockEnd,
+    ) {
+        let now = context.namespace.broker.clock().now();
+        if let Some(LinkKind::QueueGroup(group)) = context.links.get_mut(number).map(|link| &mut link.kind)
             && let Some(lock) = group.held.remove(now, token, end)
         {
             group.arbiter.revive(lock.member);
-            self.arbitrate(number);
+            self.arbitrate(context, number);
         }
     }
+}
 
-    /// The entity that holds the message of a delivery on this link.
-    pub(crate) fn entity_of(&self, number: LinkNumber, token: LockToken) -> Option<EntityRef> {
-        match &self.links.get(number)?.kind {
-            LinkKind::Receiver(receiver) => Some(receiver.entity),
-            LinkKind::QueueGroup(group) => group.held.get(token).map(|lock| lock.entity),
-            _ => None,
+fn watch_members(context: &mut Context<'_>, number: LinkNumber, asked: Vec<(usize, Option<u32>)>) {
+    for (member, serial) in asked {
+        if let Some((shard, receiver)) = member_receiver(context, number, member) {
+            context.push(shard, Watch { receiver, serial });
         }
     }
+}
 
-    /// The same with its name.
-    pub(crate) fn source_of(&self, number: LinkNumber, token: LockToken) -> Option<(EntityPath, EntityRef)> {
-        match &self.links.get(number)?.kind {
-            LinkKind::Receiver(receiver) => Some((receiver.path.clone(), receiver.entity)),
-            LinkKind::QueueGroup(group) => {
-                let lock = group.held.get(token)?;
-                let name = group.settings.members.get(lock.member)?.name.clone();
-                Some((EntityPath { name, sub_queue: SubQueue::Main }, lock.entity))
-            }
-            _ => None,
+fn member_link(context: &mut Context<'_>, number: LinkNumber, member: usize) -> Option<LinkNumber> {
+    match &context.links.get_mut(number)?.kind {
+        LinkKind::QueueGroup(group) => group.members.get(member).and_then(Membership::link),
+        _ => None,
+    }
+}
+
+fn member_receiver(
+    context: &mut Context<'_>,
+    number: LinkNumber,
+    member: usize,
+) -> Option<(usize, peeklock_broker::engine::ReceiverId)> {
+    let link = member_link(context, number, member)?;
+    match &context.links.get_mut(link)?.kind {
+        LinkKind::Receiver(receiver) => Some((receiver.entity.shard, receiver.receiver)),
+        _ => None,
+    }
+}
+
+fn start_run(context: &mut Context<'_>, number: LinkNumber, Grant { member, count, not_after }: Grant) {
+    let Some(link) = member_link(context, number, member) else { return };
+    let Some(LinkKind::Receiver(receiver)) = context.links.get_mut(link).map(|link| &mut link.kind) else {
+        return;
+    };
+    receiver.run_from = receiver.passed_count;
+    receiver.limit = receiver.passed_count + u64::from(count);
+    let (shard, limit, receiver) = (receiver.entity.shard, receiver.limit, receiver.receiver);
+    context.push(shard, Take { receiver, limit, not_after });
+}
+
+/// A locked message has gone out over the link of a group.
+pub(crate) fn hold_lock(context: &mut Context<'_>, delivery: &engine::Delivery) {
+    let number = LinkNumber(PeerId::local(delivery.receiver));
+    let Some(LinkKind::Receiver(receiver)) = context.links.get_mut(number).map(|link| &link.kind) else {
+        return;
+    };
+    let (Some(MemberOf { group, member }), entity) = (receiver.member_of, receiver.entity) else {
+        return;
+    };
+    let until = delivery.message.locked_until;
+    if let Some(LinkKind::QueueGroup(group)) = context.links.get_mut(group).map(|link| &mut link.kind)
+        && let Some(until) = until.filter(|_| group.mode == ReceiveMode::PeekLock)
+    {
+        group.held.insert(delivery.token, member, entity, until);
+    }
+}
+
+/// The entity that holds the message of a delivery on this link.
+pub(crate) fn entity_of(context: &Context<'_>, number: LinkNumber, token: LockToken) -> Option<EntityRef> {
+    match &context.links.get(number)?.kind {
+        LinkKind::Receiver(receiver) => Some(receiver.entity),
+        LinkKind::QueueGroup(group) => group.held.get(token).map(|lock| lock.entity),
+        _ => None,
+    }
+}
+
+/// The same with its name.
+pub(crate) fn source_of(
+    context: &Context<'_>,
+    number: LinkNumber,
+    token: LockToken,
+) -> Option<(EntityPath, EntityRef)> {
+    match &context.links.get(number)?.kind {
+        LinkKind::Receiver(receiver) => Some((receiver.path.clone(), receiver.entity)),
+        LinkKind::QueueGroup(group) => {
+            let lock = group.held.get(token)?;
+            let name = group.settings.members.get(lock.member)?.name.clone();
+            Some((EntityPath { name, sub_queue: SubQueue::Main }, lock.entity))
         }
+        _ => None,
     }
 }

@@ -9,19 +9,20 @@ use peeklock_amqp::{
 };
 use peeklock_broker::request::transactions::{CheckLock, Commit};
 use peeklock_broker::{Error, KeptBody, TransactionSend, TransactionSettle};
-use peeklock_types::{EntityPath, LockToken};
-use rustc_hash::FxHashMap;
+use peeklock_types::LockToken;
 
+use super::checks::Check;
 use crate::connection::attach::{REQUEST_CREDIT, fill_source};
-use crate::connection::conversation::Conversation;
+use crate::connection::context::Context;
 use crate::connection::link::{EntityRef, Link, LinkKind, LinkNumber};
-use crate::connection::request::{LockWaiter, numbered};
+use crate::connection::request::numbered;
 use crate::error::{Refusal, refusal};
 use crate::incoming;
-use crate::queue_group::LockEnd;
+use crate::queue_group::runs::source_of;
+use crate::queue_group::{LockEnd, QueueGroups};
 use crate::receiving::outcome::settlement_of;
 use crate::transaction::{
-    Discharger, HeldBody, HeldMessage, HeldSend, Retired, TransactionNumber, Work, rolled_back,
+    Discharger, HeldBody, HeldMessage, HeldSend, Retired, TransactionNumber, Transactions, Work, rolled_back,
 };
 
 const CAPABILITIES: [Symbol; 3] = [
@@ -29,28 +30,6 @@ const CAPABILITIES: [Symbol; 3] = [
     Symbol::from_static("amqp:multi-txns-per-ssn"),
     Symbol::from_static("amqp:multi-ssns-per-txn"),
 ];
-
-/// Settlements whose locks are being looked at.
-#[derive(Default)]
-pub(crate) struct Checks {
-    waiting: FxHashMap<u32, Check>,
-    next: u32,
-}
-
-struct Check {
-    txn_id: Bytes,
-    retired: Retired,
-}
-
-impl Checks {
-    fn insert(&mut self, check: Check) -> LockWaiter {
-        // No more wait than deliveries can be unsettled, so a number that comes round again is free.
-        let number = self.next;
-        self.next = self.next.wrapping_add(1);
-        self.waiting.insert(number, check);
-        LockWaiter::Settlement(number)
-    }
-}
 
 /// The transaction that a delivery belongs to, if it belongs to one.
 pub(crate) fn transaction_of(delivery: &Delivery) -> Option<&Bytes> {
@@ -65,73 +44,91 @@ pub(crate) fn in_transaction(txn_id: Bytes, outcome: DeliveryState) -> DeliveryS
     DeliveryState::Transactional { txn_id, outcome: Some(Box::new(outcome)) }
 }
 
-impl Conversation<'_> {
+impl Transactions {
     /// A control link. Needs no token: some clients open it before they put one, and what a transaction does is allowed or not by the
     /// links on which it is done.
     pub(crate) fn start_coordinator(
         &mut self,
+        context: &mut Context<'_>,
         session: SessionId,
         id: LinkId,
         attach: &Attach,
     ) -> Result<(), Refusal> {
-        self.insert(Link { id, session, kind: LinkKind::Coordinator, rests_on: Box::default() })?;
+        context.insert(Link { id, session, kind: LinkKind::Coordinator, rests_on: Box::default() })?;
         let mut source = attach.source.clone().unwrap_or_default();
         fill_source(&mut source, attach);
         let target = Target::Coordinator(Coordinator { capabilities: CAPABILITIES.to_vec() });
         let reply = AttachReply { source: Some(source), target: Some(target), ..AttachReply::default() };
-        self.connection.accept(id, reply);
-        self.connection.set_credit(id, REQUEST_CREDIT);
+        context.connection.accept(id, reply);
+        context.connection.set_credit(id, REQUEST_CREDIT);
         Ok(())
     }
 
     /// A declare or a discharge.
-    pub(crate) fn on_control(&mut self, number: LinkNumber, id: LinkId, delivery: &Delivery) {
-        if self.connection.credit(id) <= REQUEST_CREDIT / 2 {
-            self.connection.set_credit(id, REQUEST_CREDIT);
+    pub(crate) fn on_control(
+        &mut self,
+        context: &mut Context<'_>,
+        number: LinkNumber,
+        id: LinkId,
+        delivery: &Delivery,
+    ) {
+        if context.connection.credit(id) <= REQUEST_CREDIT / 2 {
+            context.connection.set_credit(id, REQUEST_CREDIT);
         }
-        let state = match self.control(number, delivery) {
+        let state = match self.control(context, number, delivery) {
             Ok(Some(state)) => state,
             Ok(None) => return,
             Err(refusal) => DeliveryState::rejected(refusal.into()),
         };
-        self.connection.settle(id, delivery.id, state);
+        context.connection.settle(id, delivery.id, state);
     }
 
     /// `None`: the answer comes when the commit is done.
-    fn control(&mut self, number: LinkNumber, delivery: &Delivery) -> Result<Option<DeliveryState>, Refusal> {
+    fn control(
+        &mut self,
+        context: &mut Context<'_>,
+        number: LinkNumber,
+        delivery: &Delivery,
+    ) -> Result<Option<DeliveryState>, Refusal> {
         let unreadable = |error| Refusal::bad_request(format!("the request is not valid AMQP: {error}"));
         let sections = Sections::scan(&delivery.payload).map_err(unreadable)?;
         let nothing = || Refusal::bad_request("a request to the coordinator is a declare or a discharge");
         match Control::decode(&sections.value().ok_or_else(nothing)?).ok_or_else(nothing)? {
             Control::Declare => {
-                let txn_id = self.transactions.declare(number, self.millis, fastrand::u128(..))?;
+                let txn_id = self.declare(number, context.millis, fastrand::u128(..))?;
                 Ok(Some(DeliveryState::Declared { txn_id }))
             }
             Control::Discharge(Discharge { txn_id, fail: Some(true) }) => {
-                self.transactions.roll_back(&txn_id)?;
+                self.roll_back(&txn_id)?;
                 Ok(Some(DeliveryState::Accepted))
             }
             Control::Discharge(Discharge { txn_id, .. }) => {
                 let discharger = Discharger { control: number, delivery: delivery.id };
-                let (transaction, work) = self.transactions.commit(&txn_id, discharger)?;
+                let (transaction, work) = self.commit(&txn_id, discharger)?;
                 let Some(home) = work.home() else {
-                    self.transactions.end(transaction);
+                    self.end(transaction);
                     return Ok(Some(DeliveryState::Accepted));
                 };
-                self.commit(transaction, home, work);
+                self.send_commit(context, transaction, home, work);
                 Ok(None)
             }
         }
     }
 
-    fn commit(&mut self, transaction: TransactionNumber, home: EntityRef, mut work: Work) {
+    fn send_commit(
+        &mut self,
+        context: &mut Context<'_>,
+        transaction: TransactionNumber,
+        home: EntityRef,
+        mut work: Work,
+    ) {
         let uploads = work.take_uploads();
         if !uploads.is_empty() {
-            self.transactions.park(transaction, home, work);
-            self.namespace.broker.keep_bodies(home.shard, &self.peer, transaction.0, uploads);
-            return self.expect_answer();
+            self.park(transaction, home, work);
+            context.namespace.broker.keep_bodies(home.shard, &context.peer, transaction.0, uploads);
+            return context.expect_answer();
         }
-        let Some(batch) = self.batch(home.shard) else { return };
+        let Some(batch) = context.batch(home.shard) else { return };
         let mut sends = Vec::with_capacity(work.sends.len());
         for send in std::mem::take(&mut work.sends) {
             let mut messages = batch.messages();
@@ -156,29 +153,43 @@ impl Conversation<'_> {
     }
 
     /// Continues a commit whose large bodies are durable, or refuses it.
-    pub(crate) fn on_kept(&mut self, transaction: TransactionNumber, result: Result<Vec<KeptBody>, Error>) {
-        let parked = self.transactions.unpark(transaction);
+    pub(crate) fn on_kept(
+        &mut self,
+        context: &mut Context<'_>,
+        queue_groups: &mut QueueGroups,
+        transaction: TransactionNumber,
+        result: Result<Vec<KeptBody>, Error>,
+    ) {
+        let parked = self.unpark(transaction);
         match (result, parked) {
             (Ok(kept), Some((home, mut work))) => {
                 work.put_kept(kept);
-                self.commit(transaction, home, work);
+                self.send_commit(context, transaction, home, work);
             }
-            (Err(error), _) => self.on_committed(transaction, Err(error)),
+            (Err(error), _) => self.on_committed(context, queue_groups, transaction, Err(error)),
             (Ok(_), None) => {
                 let error = Error::NotKept("its large messages are not there".to_owned());
-                self.on_committed(transaction, Err(error));
+                self.on_committed(context, queue_groups, transaction, Err(error));
             }
         }
     }
 
     /// The shard has committed a transaction, or refused to.
-    pub(crate) fn on_committed(&mut self, transaction: TransactionNumber, result: Result<(), Error>) {
-        let Some((txn_id, discharger, retired)) = self.transactions.end(transaction) else { return };
+    pub(crate) fn on_committed(
+        &mut self,
+        context: &mut Context<'_>,
+        queue_groups: &mut QueueGroups,
+        transaction: TransactionNumber,
+        result: Result<(), Error>,
+    ) {
+        let Some((txn_id, discharger, retired)) = self.end(transaction) else { return };
         let Discharger { control, delivery } = discharger;
         if result.is_ok() {
-            retired.into_iter().for_each(|retired| self.settle_retired(&txn_id, retired));
+            retired
+                .into_iter()
+                .for_each(|retired| self.settle_retired(context, queue_groups, &txn_id, retired));
         }
-        let Some(link) = self.links.get_mut(control) else { return };
+        let Some(link) = context.links.get_mut(control) else { return };
         let state = match result {
             Ok(()) => DeliveryState::Accepted,
             Err(error) => {
@@ -186,7 +197,7 @@ impl Conversation<'_> {
                 DeliveryState::rejected(refusal.into())
             }
         };
-        self.connection.settle(link.id, delivery, state);
+        context.connection.settle(link.id, delivery, state);
     }
 
     /// Settles a delivery whose outcome a commit has applied. It leaves before the answer to the discharge, so a client that detaches as
@@ -194,46 +205,50 @@ impl Conversation<'_> {
     /// compares the two, and ends its connection on a bare rejected outcome.
     fn settle_retired(
         &mut self,
+        context: &mut Context<'_>,
+        queue_groups: &mut QueueGroups,
         txn_id: &Bytes,
         Retired { link: number, delivery, token, mirror, end }: Retired,
     ) {
-        self.release_lock(number, token, end);
-        if let Some(link) = self.links.get(number) {
-            self.connection.settle(link.id, delivery, in_transaction(txn_id.clone(), mirror.state()));
+        queue_groups.release_lock(context, number, token, end);
+        if let Some(link) = context.links.get(number) {
+            context.connection.settle(link.id, delivery, in_transaction(txn_id.clone(), mirror.state()));
         }
     }
 
     /// A peer sends messages that are stored when the transaction is committed.
     pub(crate) fn on_transactional_message(
         &mut self,
+        context: &mut Context<'_>,
         number: LinkNumber,
         delivery: &Delivery,
         txn_id: &Bytes,
     ) {
-        let Some(id) = self.links.get_mut(number).map(|link| link.id) else { return };
-        let outcome = match self.hold_messages(number, delivery, txn_id) {
+        let Some(id) = context.links.get_mut(number).map(|link| link.id) else { return };
+        let outcome = match self.hold_messages(context, number, delivery, txn_id) {
             Ok(()) => DeliveryState::Accepted,
             Err(refusal) => {
-                self.transactions.doom(txn_id, &refusal.description);
+                self.doom(txn_id, &refusal.description);
                 DeliveryState::rejected(refusal.into())
             }
         };
         if !delivery.settled {
-            self.connection.settle(id, delivery.id, in_transaction(txn_id.clone(), outcome));
+            context.connection.settle(id, delivery.id, in_transaction(txn_id.clone(), outcome));
         }
     }
 
     fn hold_messages(
         &mut self,
+        context: &mut Context<'_>,
         number: LinkNumber,
         delivery: &Delivery,
         txn_id: &[u8],
     ) -> Result<(), Refusal> {
-        let Some(LinkKind::Sender(sender)) = self.links.get_mut(number).map(|link| &link.kind) else {
+        let Some(LinkKind::Sender(sender)) = context.links.get_mut(number).map(|link| &link.kind) else {
             return Ok(());
         };
         let (target, entity) = (sender.path.name.clone(), sender.entity);
-        let (now, needs) = (self.now, sender.needs);
+        let (now, needs) = (context.now, sender.needs);
         let mut messages = Vec::new();
         incoming::each_message(delivery.message_format, &delivery.payload, |payload| {
             let mut body = BytesMut::new();
@@ -241,77 +256,74 @@ impl Conversation<'_> {
             messages.push(HeldMessage { body: HeldBody::Whole(body.freeze()), attributes });
             Ok(())
         })?;
-        self.transactions.add_send(self.millis, txn_id, HeldSend { target, entity, messages })
+        self.add_send(context.millis, txn_id, HeldSend { target, entity, messages })
     }
 
     /// A receiver settles a delivery; it takes effect when the transaction is committed.
     pub(crate) fn on_transactional_disposition(
         &mut self,
+        context: &mut Context<'_>,
         number: LinkNumber,
         delivery: DeliveryId,
         token: LockToken,
         (txn_id, outcome): (Bytes, Option<DeliveryState>),
     ) {
-        let Some(link) = self.links.get_mut(number) else { return };
+        let Some(link) = context.links.get_mut(number) else { return };
         let id = link.id;
-        let Some((path, entity)) = self.source_of(number, token) else { return };
+        let Some((path, entity)) = source_of(context, number, token) else { return };
         let settled = settlement_of(outcome, false).and_then(|found| {
             let (settlement, mirror) = found
                 .ok_or_else(|| Refusal::bad_request("a settlement in a transaction needs an outcome"))?;
             let end = LockEnd::of(&settlement);
             let step = TransactionSettle { sub_queue: path.sub_queue, token, settlement };
-            self.add_settles(&txn_id, &path, entity, vec![step])?;
+            self.add_settles(context.millis, &txn_id, (&path.name, entity), vec![step])?;
             Ok(Retired { link: number, delivery, token, mirror, end })
         });
         match settled {
             Ok(retired) => {
                 let waiter = self.checks.insert(Check { txn_id, retired });
                 let EntityRef { shard, entity } = entity;
-                self.ask(shard, waiter, CheckLock { entity, sub_queue: path.sub_queue, token });
+                context.ask(shard, waiter, CheckLock { entity, sub_queue: path.sub_queue, token });
             }
             Err(refusal) => {
-                self.transactions.doom(&txn_id, &refusal.description);
+                self.doom(&txn_id, &refusal.description);
                 let state = in_transaction(txn_id, DeliveryState::rejected(refusal.into()));
-                self.connection.settle(id, delivery, state);
+                context.connection.settle(id, delivery, state);
             }
         }
-    }
-
-    pub(crate) fn add_settles(
-        &mut self,
-        txn_id: &[u8],
-        path: &EntityPath,
-        entity: EntityRef,
-        settles: Vec<TransactionSettle>,
-    ) -> Result<(), Refusal> {
-        self.transactions.add_settles(self.millis, txn_id, (&path.name, entity), settles)
     }
 
     /// The shard has looked at the lock of a message that is settled in a transaction.
     ///
     /// The answer leaves the delivery unsettled: its outcome is applied by the commit, and after a rollback the peer still holds it and
     /// may settle it again over the same link (AMQP 1.0 §4.4.3). A refusal settles it.
-    pub(crate) fn on_checked(&mut self, number: u32, result: Result<(), Error>) {
-        let Some(Check { txn_id, retired }) = self.checks.waiting.remove(&number) else { return };
+    pub(crate) fn on_checked(
+        &mut self,
+        context: &mut Context<'_>,
+        queue_groups: &mut QueueGroups,
+        number: u32,
+        result: Result<(), Error>,
+    ) {
+        let Some(Check { txn_id, retired }) = self.checks.remove(number) else { return };
         let checked = match result {
-            Ok(()) => self.transactions.retire(&txn_id, retired),
+            Ok(()) => self.retire(&txn_id, retired),
             Err(error) => {
-                self.release_lock(retired.link, retired.token, retired.end);
+                queue_groups.release_lock(context, retired.link, retired.token, retired.end);
                 Err(refusal(&error, None))
             }
         };
         if let Err(refusal) = &checked {
-            self.transactions.doom(&txn_id, &refusal.description);
+            self.doom(&txn_id, &refusal.description);
         }
-        let Some(id) = self.links.get(retired.link).map(|link| link.id) else { return };
+        let Some(id) = context.links.get(retired.link).map(|link| link.id) else { return };
         match checked {
             Ok(()) => {
                 let state = in_transaction(txn_id, retired.mirror.state());
-                self.connection.set_outcome(id, retired.delivery, state);
+                context.connection.set_outcome(id, retired.delivery, state);
             }
             Err(refusal) => {
                 let state = in_transaction(txn_id, DeliveryState::rejected(refusal.into()));
-                self.connection.settle(id, retired.delivery, state);
+                context.connection.settle(id, retired.delivery, state);
             }
         }
     }

@@ -11,8 +11,11 @@ use peeklock_broker::request::settling::SettlingAnswer;
 use peeklock_broker::request::transactions::TransactionAnswer;
 use peeklock_broker::{Answered, Ask};
 
+use crate::connection::attach::{on_link_attached, on_link_found};
 use crate::connection::conversation::Conversation;
 use crate::connection::request::{FindWaiter, HubWaiter, LockWaiter, SendWaiter, Waiter, number_of};
+use crate::hub::attach::{on_link_hub, on_link_producer, on_link_reader};
+use crate::hub::publish::{on_looked, on_published};
 use crate::hub::{describe_checkpoints, describe_claim, describe_ownerships, describe_set_checkpoint};
 use crate::management::{Content, Form};
 use crate::transaction::TransactionNumber;
@@ -24,7 +27,13 @@ impl Conversation<'_> {
         Answered { ticket, result }: Answered<R>,
         describe: impl FnOnce(Form, R::Answer) -> Content,
     ) {
-        self.on_management_answer(number_of(ticket), result, describe);
+        self.management.on_management_answer(
+            &mut self.context,
+            &mut self.transactions,
+            number_of(ticket),
+            result,
+            describe,
+        );
     }
 
     /// Does the same for a request whose response has no content.
@@ -47,16 +56,28 @@ impl Conversation<'_> {
         match answer {
             SettlingAnswer::SettleAll(answered) => {
                 let number = number_of(answered.ticket);
-                if self.is_queue_group_request(number) {
-                    return self.on_queue_group_lock(number, answered.result.map(|()| None));
+                if self.management.is_queue_group_request(number) {
+                    return self.management.on_queue_group_lock(
+                        &mut self.context,
+                        &mut self.queue_groups,
+                        &mut self.transactions,
+                        number,
+                        answered.result.map(|()| None),
+                    );
                 }
                 self.on_managed_done(answered);
             }
             SettlingAnswer::RenewLocks(answered) => {
                 let number = number_of(answered.ticket);
-                if self.is_queue_group_request(number) {
+                if self.management.is_queue_group_request(number) {
                     let until = answered.result.map(|times| times.first().copied());
-                    return self.on_queue_group_lock(number, until);
+                    return self.management.on_queue_group_lock(
+                        &mut self.context,
+                        &mut self.queue_groups,
+                        &mut self.transactions,
+                        number,
+                        until,
+                    );
                 }
                 self.on_managed(answered, |_, times| Content::expirations(&times));
             }
@@ -68,14 +89,19 @@ impl Conversation<'_> {
     pub(crate) fn on_receiving_answer(&mut self, answer: ReceivingAnswer) {
         match answer {
             ReceivingAnswer::Attach(Answered { ticket, result }) => {
-                self.on_link_attached(Waiter::of(ticket), result);
+                on_link_attached(&mut self.context, &mut self.queue_groups, Waiter::of(ticket), result);
             }
             // The link is gone already.
             ReceivingAnswer::Detach(_) => {}
             ReceivingAnswer::Peek(answered) => {
                 let number = number_of(answered.ticket);
-                if self.is_queue_group_request(number) {
-                    return self.on_queue_group_peeked(number, answered.result);
+                if self.management.is_queue_group_request(number) {
+                    return self.management.on_queue_group_peeked(
+                        &mut self.context,
+                        &mut self.transactions,
+                        number,
+                        answered.result,
+                    );
                 }
                 self.on_managed(answered, Content::peeked);
             }
@@ -101,18 +127,39 @@ impl Conversation<'_> {
     pub(crate) fn on_transaction_answer(&mut self, answer: TransactionAnswer) {
         match answer {
             TransactionAnswer::CheckLock(answered) => match LockWaiter::of(answered.ticket) {
-                LockWaiter::Settlement(number) => self.on_checked(number, answered.result),
+                LockWaiter::Settlement(number) => self.transactions.on_checked(
+                    &mut self.context,
+                    &mut self.queue_groups,
+                    number,
+                    answered.result,
+                ),
                 LockWaiter::Management(number) => {
-                    self.on_management_answer(number, answered.result, |_, ()| Content::done());
+                    self.management.on_management_answer(
+                        &mut self.context,
+                        &mut self.transactions,
+                        number,
+                        answered.result,
+                        |_, ()| Content::done(),
+                    );
                 }
             },
             TransactionAnswer::CheckScheduled(answered) => self.on_managed_done(answered),
             TransactionAnswer::CheckState(answered) => self.on_managed_done(answered),
             TransactionAnswer::ReserveNumbers(Answered { ticket, result }) => {
-                self.on_reserved(number_of(ticket), result);
+                self.management.on_reserved(
+                    &mut self.context,
+                    &mut self.transactions,
+                    number_of(ticket),
+                    result,
+                );
             }
             TransactionAnswer::Commit(Answered { ticket, result }) => {
-                self.on_committed(TransactionNumber(number_of(ticket)), result);
+                self.transactions.on_committed(
+                    &mut self.context,
+                    &mut self.queue_groups,
+                    TransactionNumber(number_of(ticket)),
+                    result,
+                );
             }
         }
     }
@@ -120,9 +167,16 @@ impl Conversation<'_> {
     pub(crate) fn on_entity_answer(&mut self, answer: EntityAnswer) {
         match answer {
             EntityAnswer::Find(Answered { ticket, result }) => match FindWaiter::of(ticket) {
-                FindWaiter::Link(link) => self.on_link_found(link, result),
-                FindWaiter::Management(number) => self.on_management_found(number, result),
-                FindWaiter::Token(number) => self.on_token_answer(number, result),
+                FindWaiter::Link(link) => {
+                    on_link_found(&mut self.context, &mut self.queue_groups, link, result)
+                }
+                FindWaiter::Management(number) => self.management.on_management_found(
+                    &mut self.context,
+                    &mut self.transactions,
+                    number,
+                    result,
+                ),
+                FindWaiter::Token(number) => self.access.on_token_answer(&mut self.context, number, result),
             },
             // Entities are managed over HTTP.
             EntityAnswer::Create(_)
@@ -150,10 +204,10 @@ impl Conversation<'_> {
     pub(crate) fn on_event_answer(&mut self, answer: EventAnswer) {
         match answer {
             EventAnswer::Append(Answered { ticket, result }) => {
-                self.on_published(SendWaiter::of(ticket), result);
+                on_published(&mut self.context, SendWaiter::of(ticket), result);
             }
             EventAnswer::AttachReader(Answered { ticket, result }) => {
-                self.on_link_reader(Waiter::of(ticket), result);
+                on_link_reader(&mut self.context, Waiter::of(ticket), result);
             }
         }
     }
@@ -161,27 +215,35 @@ impl Conversation<'_> {
     pub(crate) fn on_hub_answer(&mut self, answer: HubAnswer) {
         match answer {
             HubAnswer::ShowHub(Answered { ticket, result }) => match HubWaiter::of(ticket) {
-                HubWaiter::Link(link) => self.on_link_hub(link, result),
-                HubWaiter::Management(number) => self.on_hub_shown(number, result),
-                HubWaiter::Publisher(link) => self.on_looked(link, result),
+                HubWaiter::Link(link) => on_link_hub(&mut self.context, link, result),
+                HubWaiter::Management(number) => self.hubs.on_hub_shown(&mut self.context, number, result),
+                HubWaiter::Publisher(link) => on_looked(&mut self.context, link, result),
             },
             HubAnswer::ShowProducer(Answered { ticket, result }) => {
-                self.on_link_producer(Waiter::of(ticket), result);
+                on_link_producer(&mut self.context, Waiter::of(ticket), result);
             }
             HubAnswer::ShowPartition(Answered { ticket, result }) => {
-                self.on_partition_shown(number_of(ticket), result);
+                self.hubs.on_partition_shown(&mut self.context, number_of(ticket), result);
             }
             HubAnswer::Claim(Answered { ticket, result }) => {
-                self.on_hub_told(number_of(ticket), result, |ownership| describe_claim(&ownership));
+                self.hubs.on_hub_told(&mut self.context, number_of(ticket), result, |ownership| {
+                    describe_claim(&ownership)
+                });
             }
             HubAnswer::ListOwnerships(Answered { ticket, result }) => {
-                self.on_hub_told(number_of(ticket), result, |all| describe_ownerships(&all));
+                self.hubs.on_hub_told(&mut self.context, number_of(ticket), result, |all| {
+                    describe_ownerships(&all)
+                });
             }
             HubAnswer::SetCheckpoint(Answered { ticket, result }) => {
-                self.on_hub_told(number_of(ticket), result, |set| describe_set_checkpoint(set.as_ref()));
+                self.hubs.on_hub_told(&mut self.context, number_of(ticket), result, |set| {
+                    describe_set_checkpoint(set.as_ref())
+                });
             }
             HubAnswer::ListCheckpoints(Answered { ticket, result }) => {
-                self.on_hub_told(number_of(ticket), result, |all| describe_checkpoints(&all));
+                self.hubs.on_hub_told(&mut self.context, number_of(ticket), result, |all| {
+                    describe_checkpoints(&all)
+                });
             }
             // Hubs are managed over HTTP.
             HubAnswer::CreateHub(_)

@@ -1,0 +1,113 @@
+//! The two hot paths: messages from senders to shards, and replies from shards to links.
+
+use bytes::Bytes;
+use peeklock_broker::{Answer, Answered, PeerId, ReaderReply, ReceiverReply, Reply};
+use peeklock_types::LockToken;
+
+use crate::connection::attach::on_closed;
+use crate::connection::conversation::Conversation;
+use crate::connection::link::{LinkKind, LinkNumber};
+use crate::connection::request::{SendWaiter, SettleWaiter, Waiter};
+use crate::error::Refusal;
+use crate::management::respond::on_response_range;
+use crate::publishing::send::on_sent;
+use crate::transaction::TransactionNumber;
+
+impl Conversation<'_> {
+    /// Gives the reply back if there is no room for it now.
+    pub(crate) fn on_reply(&mut self, reply: Reply) -> Option<Reply> {
+        match reply {
+            Reply::Answer(answer) => self.on_answer(answer),
+            Reply::Receiver(reply) => return self.on_receiver_reply(reply).map(Reply::Receiver),
+            Reply::Reader(ReaderReply::Events(events)) => self.hubs.on_read(&mut self.context, *events),
+            Reply::Reader(ReaderReply::Drained { receiver }) => {
+                self.hubs.on_reader_drained(&mut self.context, LinkNumber(PeerId::local(receiver)));
+            }
+            Reply::Reader(ReaderReply::Ended { receiver, reason }) => {
+                self.hubs.on_reader_ended(&mut self.context, LinkNumber(PeerId::local(receiver)), &reason);
+            }
+            Reply::Kept { number, result } => self.transactions.on_kept(
+                &mut self.context,
+                &mut self.queue_groups,
+                TransactionNumber(number),
+                result,
+            ),
+            Reply::Stopped { reason } => {
+                self.context.connection.close(Some(Refusal::stopped(&reason).into()))
+            }
+        }
+        None
+    }
+
+    fn on_receiver_reply(&mut self, reply: ReceiverReply) -> Option<ReceiverReply> {
+        match reply {
+            ReceiverReply::Deliveries(run) => {
+                return self
+                    .receiving
+                    .deliver_run(&mut self.context, &mut self.queue_groups, run)
+                    .map(ReceiverReply::Deliveries);
+            }
+            ReceiverReply::Range { receiver, token, bytes } => {
+                self.on_range_read(LinkNumber(PeerId::local(receiver)), token, bytes)
+            }
+            ReceiverReply::Drained { receiver } => {
+                self.queue_groups.on_drained(&mut self.context, LinkNumber(PeerId::local(receiver)))
+            }
+            ReceiverReply::Head { receiver, serial, head } => {
+                self.queue_groups.on_head(
+                    &mut self.context,
+                    LinkNumber(PeerId::local(receiver)),
+                    serial,
+                    head,
+                );
+            }
+            ReceiverReply::Closed { receiver, reason } => {
+                on_closed(
+                    &mut self.context,
+                    &mut self.queue_groups,
+                    LinkNumber(PeerId::local(receiver)),
+                    reason,
+                );
+            }
+        }
+        None
+    }
+
+    /// A range of a large message was read, for a receiver or for a response.
+    fn on_range_read(&mut self, number: LinkNumber, token: LockToken, bytes: Result<Bytes, String>) {
+        if matches!(self.context.links.get(number).map(|link| &link.kind), Some(LinkKind::Responses(_))) {
+            return on_response_range(&mut self.context, number, token, bytes);
+        }
+        if self.receiving.on_range(&mut self.context, &mut self.queue_groups, number, token, bytes) {
+            self.retry_backlog();
+        }
+    }
+
+    fn on_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Sent(run) => {
+                for Answered { ticket, result } in run {
+                    on_sent(&mut self.context, SendWaiter::of(ticket), result);
+                }
+            }
+            Answer::Settled(run) => {
+                for Answered { ticket, result } in run {
+                    if let SettleWaiter::Delivery(link, id, mirror) = SettleWaiter::of(ticket) {
+                        self.receiving.on_settled(&mut self.context, link, id, mirror, result);
+                    }
+                }
+            }
+            Answer::Sending(answer) => self.on_sending_answer(answer),
+            Answer::Settling(answer) => self.on_settling_answer(answer),
+            Answer::Receiving(answer) => self.on_receiving_answer(answer),
+            Answer::Sessions(answer) => self.on_session_answer(answer),
+            Answer::Transactions(answer) => self.on_transaction_answer(*answer),
+            Answer::Entities(answer) => self.on_entity_answer(*answer),
+            Answer::Rules(answer) => self.on_rule_answer(*answer),
+            Answer::Events(answer) => self.on_event_answer(answer),
+            Answer::Hubs(answer) => self.on_hub_answer(*answer),
+            // A connection has no such requests.
+            Answer::Blobs(_) | Answer::Receipts(_) | Answer::Outbox(_) => {}
+        }
+    }
+}
