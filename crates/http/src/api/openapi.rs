@@ -163,3 +163,20 @@ fn in_words(name: &str) -> String {
         words
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_has_the_same_schema_in_bodies_and_answers() {
+        let mut schemas = Schemas::new();
+        for route in ROUTES.iter() {
+            operation(route, &mut schemas);
+        }
+        let answers = schemas.answers.take_definitions(false);
+        for (name, body) in schemas.bodies.take_definitions(false) {
+            assert!(answers.get(&name).is_none_or(|answer| *answer == body), "{name}");
+        }
+    }
+}

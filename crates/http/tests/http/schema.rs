@@ -27,7 +27,7 @@ pub(crate) async fn check(router: &Router, method: &str, uri: &str, answer: &Ans
     let status = answer.status.as_u16();
     let described = responses.get(status.to_string());
     assert!(described.is_some() || status >= 400, "{method} {uri}: the status {status} is not described");
-    let response = described.unwrap_or(&responses["default"]);
+    let response = described.unwrap_or_else(|| &responses["default"]);
     match response.get("content") {
         Some(content) => {
             let schema = &content["application/json"]["schema"];
