@@ -23,22 +23,32 @@ pub(crate) fn has_actions(patch: &Patch) -> bool {
     patch.parts.iter().any(|part| matches!(part, PatchPart::Changes(_)))
 }
 
-/// What stands in front of the body with all changes made, in their order.
+/// Returns the properties and application properties with all changes applied.
 pub(crate) fn rewrite(stored: &StoredMessage<'_>, patch: &Patch) -> Result<Rewritten, DecodeError> {
-    let mut front = stored.front()?;
+    let mut front = Rewritten::of(&stored.front_sections()?)?;
+    apply(patch, &mut front);
+    Ok(front)
+}
+
+/// Applies the parts of a patch in their order. A later part wins.
+pub(crate) fn apply(patch: &Patch, front: &mut Rewritten) {
     for part in &patch.parts {
         for (key, value) in entries(part) {
-            front.application_properties.retain(|(old, _)| *old != key);
-            front.application_properties.push((key, value));
+            set(&mut front.application_properties, key, value);
         }
         if let PatchPart::Changes(encoded) = part {
-            // Encoded by the filter's own crate.
+            // The filter crate encoded them.
             for change in Changes::decode(encoded).unwrap_or_default() {
-                apply(change, &mut front);
+                apply_change(change, front);
             }
         }
     }
-    Ok(front)
+}
+
+/// Sets a property, at the end of the list. Its key is a string or a symbol.
+fn set(properties: &mut Vec<(Value, Value)>, key: Value, value: Value) {
+    properties.retain(|(old, _)| old.as_str() != key.as_str());
+    properties.push((key, value));
 }
 
 /// The properties that a settlement has set.
@@ -61,7 +71,7 @@ fn entries(part: &PatchPart) -> Vec<(Value, Value)> {
     }
 }
 
-fn apply(change: Change, front: &mut Rewritten) {
+fn apply_change(change: Change, front: &mut Rewritten) {
     let is = |name: &str, key: &Value| key.as_str().is_some_and(|key| same_name(key, name));
     match change {
         Change::SetUser { name, value } => {
@@ -107,8 +117,7 @@ pub(crate) fn merge(patch: &Patch) -> Option<Bytes> {
     let mut merged: Vec<(Value, Value)> = Vec::new();
     for part in &patch.parts {
         for (key, value) in entries(part) {
-            merged.retain(|(old, _)| *old != key);
-            merged.push((key, value));
+            set(&mut merged, key, value);
         }
     }
     Some(encode_properties(merged))

@@ -58,6 +58,16 @@ pub struct Rewritten {
     pub application_properties: Vec<(Value, Value)>,
 }
 
+impl Rewritten {
+    /// Decodes the properties and application properties of a message.
+    pub(crate) fn of(sections: &Sections<'_>) -> Result<Self, DecodeError> {
+        Ok(Rewritten {
+            properties: sections.owned_properties()?,
+            application_properties: sections.application_properties()?.decode()?,
+        })
+    }
+}
+
 impl Encode for Rewritten {
     fn encode(&self, out: &mut BytesMut) {
         self.properties.encode(out);
@@ -150,18 +160,8 @@ impl<'a> StoredMessage<'a> {
         Ok(rest)
     }
 
-    /// What was stored in front of the body.
-    pub fn front(&self) -> Result<Rewritten, DecodeError> {
-        let (front, _) = split_front(self.bare())?;
-        let sections = Sections::scan(front)?;
-        Ok(Rewritten {
-            properties: sections.owned_properties()?,
-            application_properties: sections.application_properties()?.decode()?,
-        })
-    }
-
-    /// The same, in place: properties and application properties only.
-    pub fn front_sections(&self) -> Result<Sections<'a>, DecodeError> {
+    /// Returns the sections in front of the body: properties and application properties.
+    pub(crate) fn front_sections(&self) -> Result<Sections<'a>, DecodeError> {
         Sections::scan(split_front(self.bare())?.0)
     }
 

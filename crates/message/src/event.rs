@@ -129,6 +129,11 @@ impl<'a> StoredEvent<'a> {
         RawMap::from_content(u32::from(self.annotations.count) * 2, self.annotations.entries)
     }
 
+    /// Returns the partition key of the event.
+    pub fn partition_key(&self) -> Option<&'a str> {
+        self.annotations().get_str(PARTITION_KEY).ok().flatten()
+    }
+
     /// Appends what stands in front of the bare message when a reader gets the event, and returns the bare message.
     pub fn write_front(&self, out: &mut BytesMut, stamp: &EventStamp<'_>) -> &'a [u8] {
         let annotations_len = self.annotations.entries.len() + self.delivery_annotations.entries.len();

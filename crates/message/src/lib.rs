@@ -4,11 +4,13 @@
 //!   part by part.
 //! - [`StoredMessage`] and [`StoredEvent`] read the stored form. A [`Stamp`] or [`EventStamp`] holds the values that the broker adds to a delivery.
 //! - [`describe`] derives the view that filters and queue orders evaluate.
+//! - [`Content`] holds the decoded values of a stored message, for readers that need no delivery.
 //! - A patch holds the changes of settlements and rule actions since the message was stored; [`write_front`] applies it to a delivery.
 //!
 //! Uses the AMQP codec for sections and values. Contains no connection, socket, task, clock or random source.
 
 mod changes;
+mod content;
 mod delivery;
 mod error;
 mod event;
@@ -21,6 +23,7 @@ mod values;
 mod view;
 
 pub use changes::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, PATCH_PROPERTIES_MAX, encode_patch};
+pub use content::Content;
 pub use delivery::{Rewritten, Stamp};
 pub use error::{PatchError, StoreError};
 pub use event::{EventStamp, StoredEvent};

@@ -79,7 +79,7 @@ impl Message {
             message_annotations: fields(sections.message_annotations()?)?,
             properties: sections.owned_properties()?,
             application_properties: text_entries(sections.application_properties()?)?,
-            body: body(&sections)?,
+            body: sections.owned_body()?,
             footer: fields(sections.footer()?)?,
         })
     }
@@ -103,19 +103,22 @@ fn text_entries(map: RawMap<'_>) -> Result<Vec<(Text, Value)>, DecodeError> {
         .collect()
 }
 
-fn body(sections: &Sections<'_>) -> Result<Body, DecodeError> {
-    Ok(match sections.body_kind() {
-        BodyKind::None => Body::None,
-        BodyKind::Data => Body::Data(sections.data().map(Bytes::copy_from_slice).collect()),
-        BodyKind::Sequence => {
-            let list = |raw: RawValue<'_>| if raw.is_null() { Ok(Vec::new()) } else { raw.decode_as() };
-            Body::Sequence(sections.body_values().map(list).collect::<Result<_, _>>()?)
-        }
-        BodyKind::Value => match sections.value() {
-            Some(value) => Body::Value(value.decode()?),
-            None => Body::None,
-        },
-    })
+impl Sections<'_> {
+    /// Decodes the body.
+    pub fn owned_body(&self) -> Result<Body, DecodeError> {
+        Ok(match self.body_kind() {
+            BodyKind::None => Body::None,
+            BodyKind::Data => Body::Data(self.data().map(Bytes::copy_from_slice).collect()),
+            BodyKind::Sequence => {
+                let list = |raw: RawValue<'_>| if raw.is_null() { Ok(Vec::new()) } else { raw.decode_as() };
+                Body::Sequence(self.body_values().map(list).collect::<Result<_, _>>()?)
+            }
+            BodyKind::Value => match self.value() {
+                Some(value) => Body::Value(value.decode()?),
+                None => Body::None,
+            },
+        })
+    }
 }
 
 impl Encode for Message {

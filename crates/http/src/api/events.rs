@@ -4,12 +4,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Bytes, BytesMut};
 use peeklock_access::Right;
-use peeklock_amqp::{Encode, Message, RawMap, Sections, Symbol, Value};
+use peeklock_amqp::{Encode, Message, Sections, Symbol, Value};
 use peeklock_api::{EventInfo, EventsQuery, EventsSent, NewEvent, NewEvents, Page, events};
 use peeklock_broker::hubs::StartAt;
 use peeklock_broker::hubs::block::Event;
 use peeklock_filter::Value as Property;
-use peeklock_message::{EventStamp, StoredEvent};
+use peeklock_message::StoredEvent;
 use peeklock_spec::{Named, PropertyValue, parse_time, show_time};
 use peeklock_types::{limits, partition_of_key};
 
@@ -161,29 +161,20 @@ fn show(partition: u32, event: &Event) -> Result<EventInfo, Problem> {
     let unreadable = |error: peeklock_amqp::DecodeError| {
         Problem::Unavailable(format!("event {sequence} of partition {partition} cannot be shown: {error}"))
     };
-    let millis = i64::try_from(event.enqueued_at.as_millis()).unwrap_or(i64::MAX);
-    let stamp = EventStamp { sequence, enqueued_at_ms: millis, delivery_annotations: RawMap::EMPTY };
-    let mut encoded = BytesMut::new();
-    let bare = StoredEvent::parse(&event.bytes).map_err(unreadable)?.write_front(&mut encoded, &stamp);
-    encoded.extend_from_slice(bare);
-    let message = Message::decode(&encoded).map_err(unreadable)?;
-    let key = message.message_annotations.get("x-opt-partition-key");
-    let partition_key = match key {
-        Some(Value::String(text)) => Some(text.as_str().to_owned()),
-        _ => None,
-    };
-    let properties = message.application_properties.into_iter();
+    let stored = StoredEvent::parse(&event.bytes).map_err(unreadable)?;
+    let content = stored.content().map_err(unreadable)?;
+    let properties = content.application_properties.into_iter();
     Ok(EventInfo {
         partition,
         sequence_number: sequence,
         offset: sequence.to_string(),
         enqueued_at: show_time(event.enqueued_at),
-        partition_key,
+        partition_key: stored.partition_key().map(str::to_owned),
         size_bytes: event.bytes.len() as u64,
-        system: system(&message.properties),
+        system: system(&content.properties),
         properties: Named(
             properties.map(|(name, value)| (name.as_str().to_owned(), property(value))).collect(),
         ),
-        body: body(message.body),
+        body: body(content.body),
     })
 }

@@ -14,6 +14,7 @@ use peeklock_broker::request::entities::Find;
 use peeklock_broker::request::sessions::ListSessions;
 use peeklock_broker::{Message, Named, WHOLE_BODY_BYTES_MAX};
 use peeklock_filter::Value as Property;
+use peeklock_message::StoredMessage;
 use peeklock_spec::{Named as Table, PropertyValue, show_time};
 use peeklock_types::{EntityPath, SequenceNumber, SubQueue, Timestamp, limits};
 
@@ -74,11 +75,11 @@ fn show(found: &Message) -> Result<MessageInfo, Problem> {
     let unreadable = |error: peeklock_amqp::DecodeError| {
         Problem::Unavailable(format!("message {number} cannot be shown: {error}"))
     };
-    let encoded = peeklock_message::encode_whole(&found.message, found.token, &found.body, false)
-        .map_err(unreadable)?;
-    let message = peeklock_amqp::Message::decode(&encoded).map_err(unreadable)?;
     let is_whole = found.message.size_bytes <= WHOLE_BODY_BYTES_MAX;
-    let properties = message.application_properties.into_iter();
+    let stored = StoredMessage::parse(&found.body).map_err(unreadable)?;
+    let stored = if is_whole { stored } else { stored.without_body().map_err(unreadable)? };
+    let content = stored.content(&found.message.patch).map_err(unreadable)?;
+    let properties = content.application_properties.into_iter();
     let details = found.message.details.as_deref();
     let due =
         details.and_then(|details| details.due).filter(|_| found.message.state == MessageState::Scheduled);
@@ -94,17 +95,17 @@ fn show(found: &Message) -> Result<MessageInfo, Problem> {
         enqueued_at: show_time(found.message.enqueued_at),
         delivery_count: found.message.delivery_count,
         size_bytes: found.message.size_bytes,
-        priority: message.header.and_then(|header| header.priority),
+        priority: stored.priority,
         class: found.message.class.as_ref().map(ToString::to_string),
         tenant: found.message.tenant.as_deref().map(str::to_owned),
         locked_until: found.message.locked_until.map(show_time),
         scheduled_for: due.map(show_time),
         expires_at: time_to_live.map(|span| show_time(due.unwrap_or(found.message.enqueued_at) + span)),
-        system: system(&message.properties),
+        system: system(&content.properties),
         properties: Table(
             properties.map(|(name, value)| (name.as_str().to_owned(), property(value))).collect(),
         ),
-        body: if is_whole { body(message.body) } else { MessageBody::Omitted },
+        body: if is_whole { body(content.body) } else { MessageBody::Omitted },
     })
 }
 

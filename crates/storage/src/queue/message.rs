@@ -82,7 +82,7 @@ pub(super) fn show(number: SequenceNumber, stored: &[u8]) -> Result<Shown, Decod
     let bare = StoredMessage::parse(stored)?.bare();
     let sections = Sections::scan(bare)?;
     let id = sections.owned_properties()?.message_id;
-    let text = match Message::decode(bare)?.body {
+    let text = match sections.owned_body()? {
         Body::None => String::new(),
         Body::Data(parts) => text_of(parts.concat().into()),
         Body::Value(Value::String(text)) => text_of(text.as_str().to_owned().into()),
