@@ -88,9 +88,8 @@ impl<L: Log> Shard<L> {
                 self.damage.messages.fetch_add(1, Ordering::Relaxed);
             }
             if let Some(receiver) = receiver
-                && let Some(count) = self.delivered.get_mut(&receiver)
+                && self.receivers.uncount_delivery(receiver)
             {
-                *count = count.saturating_sub(1);
                 let credit = self.state.engine.credit(receiver);
                 self.state.engine.set_credit(receiver, credit.saturating_add(1));
                 self.state.engine.add_window(receiver, size_bytes.into());

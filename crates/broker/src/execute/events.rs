@@ -28,8 +28,7 @@ impl<L: Log> Shard<L> {
                 let hubs = &mut shard.state.hubs;
                 let stream = hubs.find_stream(partition.hub, partition.number)?;
                 hubs.attach_reader(stream, receiver, *spec, &mut shard.hub_output)?;
-                shard.receivers.entry(peer).or_default().push(receiver);
-                shard.fences.insert(receiver, fence);
+                shard.receivers.attach_reader(peer, receiver, fence);
                 Ok(())
             }),
         }
@@ -77,16 +76,12 @@ impl<L: Log> Shard<L> {
         }
         for (receiver, reason) in self.hub_output.ended.drain(..) {
             // At once: what is on its way to the old reader must not be seen beside what a new one gets.
-            if let Some(fence) = self.fences.remove(&receiver) {
-                fence.close();
-            }
-            if let Some(receivers) = self.receivers.get_mut(&PeerId::of(receiver)) {
-                receivers.retain(|other| *other != receiver);
-            }
-            self.effects.push(Effect::ReaderEnded { receiver, reason });
+            self.receivers.close_fence(receiver);
+            self.receivers.leave(receiver);
+            self.held.push(Effect::ReaderEnded { receiver, reason });
         }
         let freed = self.hub_output.freed.drain(..);
-        self.freed.extend(freed.map(|(place, size_bytes)| StoredBody { place, size_bytes }));
+        self.held.free(freed.map(|(place, size_bytes)| StoredBody { place, size_bytes }));
     }
 
     /// Starts to read for every reader that can have events. What is not durable yet waits until it is.
@@ -94,14 +89,14 @@ impl<L: Log> Shard<L> {
         while self.reading.has_room()
             && let Some(run) = self.state.hubs.next_run(RUN_BYTES_MAX, &mut self.hub_output)
         {
-            if run.newest_group <= self.seen {
+            if run.newest_group <= self.appending.durable() {
                 self.start_run(run);
             } else {
-                self.effects.push(Effect::Run(run));
+                self.held.push(Effect::Run(run));
             }
         }
         self.collect_hubs();
-        self.effects.extend(self.state.hubs.take_drained().into_iter().map(Effect::ReaderDrained));
+        self.held.extend(self.state.hubs.take_drained().into_iter().map(Effect::ReaderDrained));
     }
 
     pub(crate) fn start_run(&mut self, run: Run) {
@@ -169,7 +164,7 @@ impl<L: Log> Shard<L> {
     pub(crate) fn retire(&mut self, now: Timestamp) -> Result<(), Failure> {
         self.state.hubs.retire(now, &mut self.hub_output);
         self.collect_hubs();
-        if !self.group.is_empty() || !self.effects.is_empty() {
+        if !self.group.is_empty() || self.held.has_new() {
             self.append_group()?;
         }
         Ok(())

@@ -80,7 +80,7 @@ impl<L: Log> Shard<L> {
         ticket: Ticket<R>,
         result: Result<R::Answer, Error>,
     ) {
-        self.effects.push(Effect::Answer { peer, answer: R::answer(Answered { ticket, result }) });
+        self.held.push(Effect::Answer { peer, answer: R::answer(Answered { ticket, result }) });
     }
 
     /// Executes a request for messages. Their bodies are read after the facts are durable.
@@ -99,7 +99,7 @@ impl<L: Log> Shard<L> {
                     R::answer(Answered { ticket: Ticket::new(ticket), result: Ok(messages) })
                 };
                 let ticket = ticket.number();
-                self.effects.push(Effect::Messages { peer, ticket, entity, messages, answer });
+                self.held.push(Effect::Messages { peer, ticket, entity, messages, answer });
             }
             Err(error) => self.hold_answer(peer, ticket, Err(error)),
         }

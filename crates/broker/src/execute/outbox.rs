@@ -26,7 +26,7 @@ impl<L: Log> Shard<L> {
                 if let Some((number, reason)) = outcome.refused {
                     engine.transfer_refused(target, number, reason, out);
                 }
-                self.bringing.remove(&target);
+                self.transfers.end(target);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Receivers: attaching, credit, and messages that are fetched without a link.
 
-use peeklock_engine::{Attached, ReceiverId, SessionWish};
+use peeklock_engine::{Attached, SessionWish};
 use peeklock_journal::Log;
 use peeklock_types::{SubQueue, Timestamp, limits};
 
@@ -17,9 +17,7 @@ impl<L: Log> Shard<L> {
         match request {
             ReceivingRequest::Attach(asked) => self.attach(now, peer, asked),
             ReceivingRequest::Detach(asked) => self.answer(peer, asked, |shard, Detach { receiver }| {
-                if let Some(receivers) = shard.receivers.get_mut(&peer) {
-                    receivers.retain(|r| *r != receiver);
-                }
+                shard.receivers.leave(receiver);
                 shard.detach(now, receiver);
                 Ok(())
             }),
@@ -55,7 +53,7 @@ impl<L: Log> Shard<L> {
             }
             ReceivingRequest::Credit(credit) => self.set_credit(credit),
             ReceivingRequest::Take(Take { receiver, limit, not_after }) => {
-                self.state.engine.take_run(receiver, self.credit_upto(receiver, limit), not_after);
+                self.state.engine.take_run(receiver, self.receivers.credit_upto(receiver, limit), not_after);
             }
             ReceivingRequest::Watch(Watch { receiver, serial }) => self.state.engine.watch(receiver, serial),
             ReceivingRequest::Window(Window { receiver, size_bytes }) => {
@@ -72,17 +70,12 @@ impl<L: Log> Shard<L> {
         if self.credit_reader(receiver, limit, drain) {
             return;
         }
-        self.state.engine.set_credit(receiver, self.credit_upto(receiver, limit));
+        self.state.engine.set_credit(receiver, self.receivers.credit_upto(receiver, limit));
         match drain {
             Drain::Keep => {}
             Drain::Start => self.state.engine.drain(receiver),
             Drain::Cancel => self.state.engine.cancel_drain(receiver),
         }
-    }
-
-    fn credit_upto(&self, receiver: ReceiverId, limit: u64) -> u32 {
-        let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
-        u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX)
     }
 
     /// Attaches a receiver. One that waits for a session is answered when it has one.
@@ -92,15 +85,13 @@ impl<L: Log> Shard<L> {
         let attached = self.state.engine.attach_receiver(now, entity, sub_queue, receiver, mode, wish);
         self.collect();
         if attached.is_ok() {
-            self.receivers.entry(peer).or_default().push(receiver);
+            self.receivers.attach(peer, receiver);
         }
         match attached {
             Err(error) => self.hold_answer(peer, ticket, Err(error.into())),
             Ok(Attached::Queue) => self.hold_answer(peer, ticket, Ok(None)),
             Ok(Attached::Session(held)) => self.hold_answer(peer, ticket, Ok(Some(held))),
-            Ok(Attached::Waiting) => {
-                self.waiting.insert(receiver, (peer, ticket));
-            }
+            Ok(Attached::Waiting) => self.receivers.wait(receiver, peer, ticket),
         }
     }
 }

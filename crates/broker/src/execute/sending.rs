@@ -39,12 +39,12 @@ impl<L: Log> Shard<L> {
             sent.push(Answered { ticket, result });
             if self.is_group_large() {
                 let answer = Answer::Sent(std::mem::take(&mut sent));
-                self.effects.push(Effect::Answer { peer, answer });
+                self.held.push(Effect::Answer { peer, answer });
                 self.deliver_and_append(now)?;
             }
         }
         if !sent.is_empty() {
-            self.effects.push(Effect::Answer { peer, answer: Answer::Sent(sent) });
+            self.held.push(Effect::Answer { peer, answer: Answer::Sent(sent) });
         }
         Ok(())
     }
@@ -129,7 +129,7 @@ impl<L: Log> Shard<L> {
                 _ => false,
             };
             if !self.output.facts.iter().any(has_taken) {
-                self.freed.push(body);
+                self.held.free([body]);
             }
         }
     }

@@ -30,12 +30,12 @@ impl<L: Log> Shard<L> {
             settled.push(Answered { ticket, result });
             if self.is_group_large() {
                 let answer = Answer::Settled(std::mem::take(&mut settled));
-                self.effects.push(Effect::Answer { peer, answer });
+                self.held.push(Effect::Answer { peer, answer });
                 self.deliver_and_append(now)?;
             }
         }
         if !settled.is_empty() {
-            self.effects.push(Effect::Answer { peer, answer: Answer::Settled(settled) });
+            self.held.push(Effect::Answer { peer, answer: Answer::Settled(settled) });
         }
         Ok(())
     }

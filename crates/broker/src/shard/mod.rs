@@ -4,12 +4,17 @@
 //! round are held until its group is durable. While the disk works, the next round is decided: the engine's memory runs ahead of the disk,
 //! what others see does not.
 
-use std::collections::{BTreeSet, VecDeque};
+mod appending;
+mod held;
+mod receivers;
+mod transfers;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use peeklock_engine::{Accepted, CloseReason, Output, ReceiverId, Settlement};
-use peeklock_journal::{AppendError, Log, Payload, Poisoned, StoredBody};
+use peeklock_journal::{AppendError, Log, Poisoned, StoredBody};
 use peeklock_types::{BodyRef, CommitGroupNumber, ShardId, Timestamp};
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -22,21 +27,19 @@ use crate::clock::Clock;
 use crate::damage::DamageCounts;
 use crate::execute::BlobShare;
 use crate::group::GroupBuilder;
-use crate::housekeeping::{Done, Gathered, Housekeeping, HousekeepingError, LostExtent, Moved, Trim};
-use crate::hub::Fence;
+use crate::housekeeping::{Done, Gathered, Housekeeping, HousekeepingError, LostExtent, Moved};
 use crate::outgoing::{Effect, Outgoing};
 use crate::reading::Reading;
 use crate::reply::Error;
-use crate::request::Ticket;
-use crate::request::receiving::Attach;
 use crate::router::Router;
 use crate::state::State;
+use appending::Appending;
+use held::{Cleanup, HeldEffects};
+use receivers::Receivers;
+use transfers::Transfers;
 
 /// A group this large is appended before more is added to it.
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
-/// Messages, and their bytes, that travel to another shard at a time.
-const TRANSFER_COUNT_MAX: usize = 256;
-const TRANSFER_BYTES_MAX: u64 = 1024 * 1024;
 /// Batches taken in one round.
 const ROUND_BATCHES_MAX: usize = 256;
 /// When the log had no room although nothing of this shard waits for the disk, nobody says when there is some again.
@@ -49,19 +52,6 @@ pub(crate) struct Envelope {
     pub(crate) batch: Batch,
     /// Taken until the batch is done, if it has very many messages.
     pub(crate) place: Option<OwnedSemaphorePermit>,
-}
-
-/// Effects that wait for a group to be durable, and the space that may be given back then.
-struct Held {
-    after: CommitGroupNumber,
-    effects: Vec<Effect>,
-    cleanup: Option<Cleanup>,
-}
-
-/// Space that can be given back once certain reads are done.
-enum Cleanup {
-    Trim(Trim),
-    Forget(Vec<StoredBody>),
 }
 
 /// What recovery has found of a shard.
@@ -84,35 +74,19 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) outgoing: Outgoing<L::BodyReader>,
     /// Events on their way to readers.
     pub(crate) reading: Reading<L::BodyReader>,
-    /// Of each reader, to be closed when it has lost its partition.
-    pub(crate) fences: FxHashMap<ReceiverId, Fence>,
-    /// What each peer has attached, to be detached when it goes.
-    pub(crate) receivers: FxHashMap<PeerId, Vec<ReceiverId>>,
-    /// How many deliveries each receiver got so far.
-    pub(crate) delivered: FxHashMap<ReceiverId, u64>,
-    /// Receivers that wait for a session, and who is told when they have one.
-    pub(crate) waiting: FxHashMap<ReceiverId, (PeerId, Ticket<Attach>)>,
+    pub(crate) receivers: Receivers,
     pub(crate) describe: Describe,
-    /// Shards that a batch of messages is on its way to.
-    pub(crate) bringing: BTreeSet<ShardId>,
+    pub(crate) transfers: Transfers,
     pub(crate) housekeeping: Housekeeping,
     pub(crate) output: Output,
     pub(crate) hub_output: peeklock_hubs::Output,
     pub(crate) group: GroupBuilder,
-    /// Finished groups that were not appended yet, mostly because the log had no room. No new batch is begun while there are any.
-    refused: VecDeque<Payload>,
+    pub(crate) appending: Appending,
     /// Messages may wait for receivers with credit, because the log had no room for the locks.
     owes_delivery: bool,
-    appended: CommitGroupNumber,
-    pub(crate) seen: CommitGroupNumber,
-    pub(crate) effects: Vec<Effect>,
-    pub(crate) freed: Vec<StoredBody>,
-    /// Bodies of messages that are gone, which somebody still reads.
-    lingering: Vec<StoredBody>,
+    pub(crate) held: HeldEffects,
     /// When the engine noted last how the classes of its queues stand.
     pub(crate) sampled_at: Timestamp,
-    held: VecDeque<Held>,
-    cleanups: VecDeque<(u64, Cleanup)>,
     pub(crate) damage: Arc<DamageCounts>,
     pub(crate) blob_share: BlobShare,
 }
@@ -136,7 +110,7 @@ impl<L: Log> Shard<L> {
         let RecoveredShard { id, state, log, snapshot_upto, damage, blob_share } = recovered;
         let reading = Reading::new(log.reader());
         let outgoing = Outgoing::new(id, log.reader(), router);
-        let appended = log.watermark();
+        let appending = Appending::new(log.watermark());
         Shard {
             id,
             state,
@@ -144,26 +118,17 @@ impl<L: Log> Shard<L> {
             incoming,
             outgoing,
             reading,
-            fences: FxHashMap::default(),
-            receivers: FxHashMap::default(),
-            delivered: FxHashMap::default(),
-            waiting: FxHashMap::default(),
+            receivers: Receivers::default(),
             describe,
-            bringing: BTreeSet::new(),
+            transfers: Transfers::default(),
             housekeeping: Housekeeping::new(snapshot_upto),
             output: Output::default(),
             hub_output: peeklock_hubs::Output::default(),
             group: GroupBuilder::new(log.next_group()),
-            refused: VecDeque::new(),
+            appending,
             owes_delivery: false,
-            appended,
-            seen: appended,
-            effects: Vec::new(),
-            freed: Vec::new(),
-            lingering: Vec::new(),
+            held: HeldEffects::default(),
             sampled_at: Timestamp::ZERO,
-            held: VecDeque::new(),
-            cleanups: VecDeque::new(),
             damage,
             blob_share,
             log,
@@ -190,7 +155,9 @@ impl<L: Log> Shard<L> {
 
     /// A last snapshot, so that the next start reads little and the log can let go of its segments. Nothing depends on it.
     async fn rest(&mut self) {
-        let Some((trim, payload)) = self.housekeeping.last_snapshot(&mut self.state, self.appended) else {
+        let Some((trim, payload)) =
+            self.housekeeping.last_snapshot(&mut self.state, self.appending.appended())
+        else {
             return;
         };
         match self.log.put_snapshot(trim.upto, payload).await {
@@ -211,13 +178,13 @@ impl<L: Log> Shard<L> {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING_EVERY);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut moves = self.clock.moves();
-        while open || !self.held.is_empty() || self.outgoing.is_reading() || !waiting.is_empty() {
-            let is_free = self.refused.is_empty();
+        while open || self.held.is_holding() || self.outgoing.is_reading() || !waiting.is_empty() {
+            let is_free = self.appending.has_room();
             let deadline =
                 self.state.engine.next_deadline().filter(|_| is_free).map(|at| self.clock.instant(at));
             tokio::select! {
                 biased;
-                result = self.log.durable(self.seen), if self.appended > self.seen => self.on_durable(result?)?,
+                result = self.log.durable(self.appending.durable()), if self.appending.is_waiting() => self.on_durable(result?)?,
                 result = self.outgoing.read_done(), if self.outgoing.is_reading() => {
                     result?;
                     self.clean_up();
@@ -238,7 +205,7 @@ impl<L: Log> Shard<L> {
                     housekeeping.reset_immediately();
                     self.round(&mut waiting)?;
                 }
-                () = tokio::time::sleep(RETRY_AFTER), if !is_free && self.appended == self.seen => self.append_finished()?,
+                () = tokio::time::sleep(RETRY_AFTER), if !is_free && !self.appending.is_waiting() => self.append_finished()?,
                 _ = housekeeping.tick(), if is_free => {
                     let now = self.clock.now();
                     self.sample(now);
@@ -246,7 +213,7 @@ impl<L: Log> Shard<L> {
                     self.keep_house();
                 }
             }
-            if self.refused.is_empty() && (self.owes_delivery || !waiting.is_empty()) {
+            if self.appending.has_room() && (self.owes_delivery || !waiting.is_empty()) {
                 self.round(&mut waiting)?;
             }
             self.give_back()?;
@@ -265,7 +232,7 @@ impl<L: Log> Shard<L> {
             // Many messages of topics were due. The first request may need as much room again.
             self.append_finished()?;
         }
-        while self.refused.is_empty()
+        while self.appending.has_room()
             && let Some(envelope) = waiting.pop_front()
         {
             self.outgoing.join(&envelope.peer);
@@ -278,13 +245,14 @@ impl<L: Log> Shard<L> {
     }
 
     fn keep_house(&mut self) {
-        if !self.lingering.is_empty() {
-            let lingering = std::mem::take(&mut self.lingering);
+        let lingering = self.held.take_lingering();
+        if !lingering.is_empty() {
             self.forget_bodies(lingering);
         }
         // A snapshot must hold exactly what the log holds: nothing that was decided may still be outside of it.
-        let may_snapshot = self.refused.is_empty() && self.group.is_empty();
-        let report = self.housekeeping.start(&mut self.state, &mut self.log, self.appended, may_snapshot);
+        let may_snapshot = self.appending.has_room() && self.group.is_empty();
+        let report =
+            self.housekeeping.start(&mut self.state, &mut self.log, self.appending.appended(), may_snapshot);
         if let Some(trim) = report {
             self.hold_cleanup(Cleanup::Trim(trim));
         }
@@ -310,7 +278,7 @@ impl<L: Log> Shard<L> {
     }
 
     pub(crate) fn forget(&mut self, now: Timestamp, peer: PeerId) {
-        for receiver in self.receivers.remove(&peer).unwrap_or_default() {
+        for receiver in self.receivers.leave_all(peer) {
             self.detach(now, receiver);
             self.end_large_group();
         }
@@ -319,13 +287,12 @@ impl<L: Log> Shard<L> {
 
     pub(crate) fn detach(&mut self, now: Timestamp, receiver: ReceiverId) {
         if self.state.hubs.detach_reader(receiver) {
-            self.fences.remove(&receiver);
-            return;
+            return self.receivers.forget(receiver);
         }
         self.state.engine.detach_receiver(now, receiver, &mut self.output);
         self.collect();
-        self.delivered.remove(&receiver);
-        if let Some((peer, ticket)) = self.waiting.remove(&receiver) {
+        self.receivers.forget(receiver);
+        if let Some((peer, ticket)) = self.receivers.end_wait(receiver) {
             self.hold_answer(peer, ticket, Err(Error::NoSession));
         }
     }
@@ -333,7 +300,7 @@ impl<L: Log> Shard<L> {
     /// Hands out what can be handed out and ends the group, as often as there is more than one group can hold.
     pub(crate) fn deliver_and_append(&mut self, now: Timestamp) -> Result<(), Failure> {
         self.append_finished()?;
-        self.owes_delivery = !self.refused.is_empty();
+        self.owes_delivery = !self.appending.has_room();
         while !self.owes_delivery {
             let more = self.state.engine.deliver(now, &mut nonce, &mut self.output);
             self.collect();
@@ -342,7 +309,7 @@ impl<L: Log> Shard<L> {
             if !more {
                 return Ok(());
             }
-            self.owes_delivery = !self.refused.is_empty();
+            self.owes_delivery = !self.appending.has_room();
         }
         self.hold();
         Ok(())
@@ -354,27 +321,24 @@ impl<L: Log> Shard<L> {
             self.group.put_fact(&fact);
         }
         self.collect_deliveries();
-        self.effects.extend(self.output.heads.drain(..).map(Effect::Head));
-        self.effects.extend(self.output.drained.drain(..).map(|drained| Effect::Drained(drained.receiver)));
+        self.held.extend(self.output.heads.drain(..).map(Effect::Head));
+        self.held.extend(self.output.drained.drain(..).map(|drained| Effect::Drained(drained.receiver)));
         for Accepted { receiver, held } in std::mem::take(&mut self.output.accepted) {
-            if let Some((peer, ticket)) = self.waiting.remove(&receiver) {
+            if let Some((peer, ticket)) = self.receivers.end_wait(receiver) {
                 self.hold_answer(peer, ticket, Ok(Some(held)));
             }
         }
         for closed in std::mem::take(&mut self.output.closed) {
-            self.delivered.remove(&closed.receiver);
-            // Nobody detaches it any more, and a connection may ask for sessions in vain for weeks.
-            if let Some(receivers) = self.receivers.get_mut(&PeerId::of(closed.receiver)) {
-                receivers.retain(|receiver| *receiver != closed.receiver);
-            }
-            match self.waiting.remove(&closed.receiver) {
+            self.receivers.forget(closed.receiver);
+            self.receivers.leave(closed.receiver);
+            match self.receivers.end_wait(closed.receiver) {
                 Some((peer, ticket)) => self.hold_answer(peer, ticket, Err(refused(closed.reason))),
-                None => self.effects.push(Effect::Closed(closed)),
+                None => self.held.push(Effect::Closed(closed)),
             }
         }
         self.state.engine.unshare(&mut self.output.freed);
         let freed = self.output.freed.drain(..);
-        self.freed.extend(freed.map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }));
+        self.held.free(freed.map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }));
     }
 
     /// Makes one run of the deliveries to each receiver. Within a run they keep their order.
@@ -387,15 +351,8 @@ impl<L: Log> Shard<L> {
             deliveries.sort_by_key(|delivery| delivery.receiver);
         }
         for delivery in deliveries.drain(..) {
-            *self.delivered.entry(delivery.receiver).or_default() += 1;
-            match self.effects.last_mut() {
-                Some(Effect::Deliveries(run))
-                    if run.last().is_some_and(|last| last.receiver == delivery.receiver) =>
-                {
-                    run.push(delivery);
-                }
-                _ => self.effects.push(Effect::Deliveries(vec![delivery])),
-            }
+            self.receivers.count_delivery(delivery.receiver);
+            self.held.push_delivery(delivery);
         }
     }
 
@@ -411,7 +368,7 @@ impl<L: Log> Shard<L> {
     pub(crate) fn end_large_group(&mut self) {
         if self.group.size_bytes() >= GROUP_BYTES_MAX && !self.group.is_empty() {
             let payload = self.group.finish();
-            self.refused.push_back(payload);
+            self.appending.push(payload);
         }
     }
 
@@ -419,55 +376,25 @@ impl<L: Log> Shard<L> {
     fn append_finished(&mut self) -> Result<(), Failure> {
         if !self.group.is_empty() {
             let payload = self.group.finish();
-            self.refused.push_back(payload);
+            self.appending.push(payload);
         }
-        while let Some(payload) = self.refused.front() {
-            match self.log.append(payload.clone()) {
-                Ok(number) => self.appended = number,
-                Err(AppendError::Busy) => return Ok(()),
-                Err(AppendError::Poisoned(poisoned)) => return Err(poisoned.into()),
-                Err(error) => return Err(Failure::Append(error)),
-            }
-            self.refused.pop_front();
-        }
-        Ok(())
+        self.appending.append_to(&mut self.log)
     }
 
     pub(crate) fn hold(&mut self) {
-        self.start_transfers();
-        if self.effects.is_empty() && self.freed.is_empty() {
-            return;
-        }
-        let effects = std::mem::take(&mut self.effects);
-        let freed = std::mem::take(&mut self.freed);
-        let cleanup = (!freed.is_empty()).then_some(Cleanup::Forget(freed));
+        self.held.extend(self.transfers.start(&self.state.engine));
         // What was decided may rest on any fact decided before it, so it waits for all of them.
-        let after = self.group.newest_with_facts();
-        self.held.push_back(Held { after, effects, cleanup });
+        self.held.hold(self.group.newest_with_facts());
         self.release();
     }
 
-    /// Sends off what is to go to other shards: one batch for each at a time.
-    fn start_transfers(&mut self) {
-        let idle: Vec<_> =
-            self.state.engine.transfer_targets().filter(|shard| !self.bringing.contains(shard)).collect();
-        for target in idle {
-            let messages = self.state.engine.outgoing(target, TRANSFER_COUNT_MAX, TRANSFER_BYTES_MAX);
-            if !messages.is_empty() {
-                self.bringing.insert(target);
-                self.effects.push(Effect::Transfer { target, messages });
-            }
-        }
-    }
-
     fn hold_cleanup(&mut self, cleanup: Cleanup) {
-        let after = self.group.newest_with_facts();
-        self.held.push_back(Held { after, effects: Vec::new(), cleanup: Some(cleanup) });
+        self.held.hold_cleanup(self.group.newest_with_facts(), cleanup);
         self.release();
     }
 
     fn on_durable(&mut self, watermark: CommitGroupNumber) -> Result<(), Failure> {
-        self.seen = watermark;
+        self.appending.set_durable(watermark);
         self.release();
         // Readers that were handed what is durable now can have more.
         self.serve_readers();
@@ -478,11 +405,10 @@ impl<L: Log> Shard<L> {
     }
 
     fn release(&mut self) {
-        while self.held.front().is_some_and(|held| held.after <= self.seen) {
-            let Some(held) = self.held.pop_front() else { break };
+        while let Some(held) = self.held.next_durable(self.appending.durable()) {
             self.release_effects(held.effects);
             if let Some(cleanup) = held.cleanup {
-                self.cleanups.push_back((self.outgoing.started(), cleanup));
+                self.held.clean_up_after(self.outgoing.started(), cleanup);
             }
         }
         self.clean_up();
@@ -504,17 +430,16 @@ impl<L: Log> Shard<L> {
 
     /// Gives space back, but not before the reads are done that were started while the bodies were still needed.
     fn clean_up(&mut self) {
-        while self.cleanups.front().is_some_and(|(reads, _)| *reads <= self.outgoing.finished()) {
-            match self.cleanups.pop_front() {
-                Some((_, Cleanup::Trim(trim))) => {
+        while let Some(cleanup) = self.held.next_cleanup(self.outgoing.finished()) {
+            match cleanup {
+                Cleanup::Trim(trim) => {
                     self.log.trim(trim.bodies_upto);
                     self.housekeeping.trimmed();
                 }
-                Some((_, Cleanup::Forget(bodies))) => {
+                Cleanup::Forget(bodies) => {
                     self.forget_bodies(bodies);
                     self.housekeeping.released();
                 }
-                None => break,
             }
         }
     }
@@ -522,7 +447,7 @@ impl<L: Log> Shard<L> {
     /// A large body stays as long as it is being read: under receive-and-delete its message is gone before it has left.
     fn forget_bodies(&mut self, bodies: Vec<StoredBody>) {
         let (held, free): (Vec<_>, Vec<_>) = bodies.into_iter().partition(|body| self.outgoing.is_held(body));
-        self.lingering.extend(held);
+        self.held.linger(held);
         self.log.release(&free);
     }
 
@@ -552,7 +477,7 @@ impl<L: Log> Shard<L> {
     fn on_housekeeping(&mut self, result: Result<Done, HousekeepingError>) -> Result<(), Failure> {
         match result {
             Ok(Done::Trim(trim)) => {
-                self.cleanups.push_back((self.outgoing.started(), Cleanup::Trim(trim)));
+                self.held.clean_up_after(self.outgoing.started(), Cleanup::Trim(trim));
                 self.clean_up();
             }
             Ok(Done::Moved(moved)) => self.record_moves(moved)?,
@@ -593,7 +518,7 @@ impl<L: Log> Shard<L> {
             }
         }
         let unused = unused.into_iter().map(|(place, size_bytes)| StoredBody { place, size_bytes });
-        self.freed.extend(unused);
+        self.held.free(unused);
         self.collect();
         self.append_group()?;
         self.report_moves();
@@ -604,7 +529,7 @@ impl<L: Log> Shard<L> {
         for Gathered { stream, run, to } in gathered {
             let (place, size_bytes) = (to.place, to.size_bytes);
             if !self.state.hubs.gathered(stream, &run, place, size_bytes, &mut self.hub_output) {
-                self.freed.push(to);
+                self.held.free([to]);
             }
         }
         self.collect_hubs();
@@ -615,7 +540,7 @@ impl<L: Log> Shard<L> {
 
     /// The old places are free once the moves are durable.
     fn report_moves(&mut self) {
-        let trim = self.housekeeping.report(&mut self.state, self.appended);
+        let trim = self.housekeeping.report(&mut self.state, self.appending.appended());
         self.hold_cleanup(Cleanup::Trim(trim));
     }
 }

@@ -1,0 +1,61 @@
+//! The way of commit groups into the log.
+
+use std::collections::VecDeque;
+
+use peeklock_journal::{AppendError, Log, Payload};
+use peeklock_types::CommitGroupNumber;
+
+use super::Failure;
+
+pub(crate) struct Appending {
+    /// Commit groups that were not appended yet, mostly because the log had no room.
+    finished: VecDeque<Payload>,
+    appended: CommitGroupNumber,
+    durable: CommitGroupNumber,
+}
+
+impl Appending {
+    pub(crate) fn new(watermark: CommitGroupNumber) -> Self {
+        Appending { finished: VecDeque::new(), appended: watermark, durable: watermark }
+    }
+
+    pub(crate) fn push(&mut self, group: Payload) {
+        self.finished.push_back(group);
+    }
+
+    /// Appends the finished commit groups in order, until the log has no room.
+    pub(crate) fn append_to<L: Log>(&mut self, log: &mut L) -> Result<(), Failure> {
+        while let Some(payload) = self.finished.front() {
+            match log.append(payload.clone()) {
+                Ok(number) => self.appended = number,
+                Err(AppendError::Busy) => return Ok(()),
+                Err(AppendError::Poisoned(poisoned)) => return Err(poisoned.into()),
+                Err(error) => return Err(Failure::Append(error)),
+            }
+            self.finished.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Returns whether the log has taken every finished commit group. The shard begins no new batch before that.
+    pub(crate) fn has_room(&self) -> bool {
+        self.finished.is_empty()
+    }
+
+    pub(crate) fn appended(&self) -> CommitGroupNumber {
+        self.appended
+    }
+
+    pub(crate) fn durable(&self) -> CommitGroupNumber {
+        self.durable
+    }
+
+    pub(crate) fn set_durable(&mut self, watermark: CommitGroupNumber) {
+        self.durable = watermark;
+    }
+
+    /// Returns whether appended commit groups are not durable yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.appended > self.durable
+    }
+}

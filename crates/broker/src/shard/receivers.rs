@@ -1,0 +1,83 @@
+//! The receivers and readers that peers have attached to a shard.
+
+use peeklock_engine::ReceiverId;
+use rustc_hash::FxHashMap;
+
+use crate::batch::PeerId;
+use crate::hub::Fence;
+use crate::request::Ticket;
+use crate::request::receiving::Attach;
+
+#[derive(Default)]
+pub(crate) struct Receivers {
+    /// Detached when their peer is gone.
+    of_peer: FxHashMap<PeerId, Vec<ReceiverId>>,
+    /// Deliveries to each receiver so far.
+    delivered: FxHashMap<ReceiverId, u64>,
+    /// Receivers that wait for a session, and the request to answer.
+    waiting: FxHashMap<ReceiverId, (PeerId, Ticket<Attach>)>,
+    /// Closed when their reader has lost its partition.
+    fences: FxHashMap<ReceiverId, Fence>,
+}
+
+impl Receivers {
+    pub(crate) fn attach(&mut self, peer: PeerId, receiver: ReceiverId) {
+        self.of_peer.entry(peer).or_default().push(receiver);
+    }
+
+    pub(crate) fn attach_reader(&mut self, peer: PeerId, reader: ReceiverId, fence: Fence) {
+        self.attach(peer, reader);
+        self.fences.insert(reader, fence);
+    }
+
+    /// Notes that an attached receiver has no session yet.
+    pub(crate) fn wait(&mut self, receiver: ReceiverId, peer: PeerId, ticket: Ticket<Attach>) {
+        self.waiting.insert(receiver, (peer, ticket));
+    }
+
+    /// Returns the request of a receiver that has waited for a session.
+    pub(crate) fn end_wait(&mut self, receiver: ReceiverId) -> Option<(PeerId, Ticket<Attach>)> {
+        self.waiting.remove(&receiver)
+    }
+
+    /// Removes a receiver from its peer. A connection may ask for sessions in vain for weeks, so closed ones must not stay.
+    pub(crate) fn leave(&mut self, receiver: ReceiverId) {
+        if let Some(receivers) = self.of_peer.get_mut(&PeerId::of(receiver)) {
+            receivers.retain(|other| *other != receiver);
+        }
+    }
+
+    /// Removes a peer and returns its receivers.
+    pub(crate) fn leave_all(&mut self, peer: PeerId) -> Vec<ReceiverId> {
+        self.of_peer.remove(&peer).unwrap_or_default()
+    }
+
+    /// Drops the count of deliveries and the fence of a receiver that is detached.
+    pub(crate) fn forget(&mut self, receiver: ReceiverId) {
+        self.delivered.remove(&receiver);
+        self.fences.remove(&receiver);
+    }
+
+    /// Closes the fence of a reader that has lost its partition.
+    pub(crate) fn close_fence(&mut self, reader: ReceiverId) {
+        if let Some(fence) = self.fences.remove(&reader) {
+            fence.close();
+        }
+    }
+
+    pub(crate) fn count_delivery(&mut self, receiver: ReceiverId) {
+        *self.delivered.entry(receiver).or_default() += 1;
+    }
+
+    /// Takes back the count of a delivery that cannot be made. Returns whether the receiver is attached.
+    pub(crate) fn uncount_delivery(&mut self, receiver: ReceiverId) -> bool {
+        let count = self.delivered.get_mut(&receiver);
+        count.map(|count| *count = count.saturating_sub(1)).is_some()
+    }
+
+    /// Returns the credit that is left of a running limit.
+    pub(crate) fn credit_upto(&self, receiver: ReceiverId, limit: u64) -> u32 {
+        let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
+        u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX)
+    }
+}
