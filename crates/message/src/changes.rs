@@ -1,4 +1,4 @@
-//! What settlements, and the actions of rules, have changed in a message since it was stored.
+//! The changes of a message by settlements and rule actions since it was stored.
 
 use bytes::Bytes;
 use peeklock_amqp::{DecodeError, Encode, MessageId, RawMap, Symbol, Text, Value};
@@ -18,7 +18,7 @@ pub const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
 /// The maximum number of properties that one settlement sets.
 pub const PATCH_PROPERTIES_MAX: usize = 256;
 
-/// Whether a rule's action was at work, so that more has changed than some properties beside the stored ones.
+/// Returns whether the patch contains changes of a rule action, which can affect more than the application properties.
 pub(crate) fn has_actions(patch: &Patch) -> bool {
     patch.parts.iter().any(|part| matches!(part, PatchPart::Changes(_)))
 }
@@ -37,7 +37,7 @@ pub(crate) fn apply(patch: &Patch, front: &mut Rewritten) {
             set(&mut front.application_properties, key, value);
         }
         if let PatchPart::Changes(encoded) = part {
-            // The filter crate encoded them.
+            // The filter crate encoded the changes, so decoding succeeds.
             for change in Changes::decode(encoded).unwrap_or_default() {
                 apply_change(change, front);
             }
@@ -45,16 +45,16 @@ pub(crate) fn apply(patch: &Patch, front: &mut Rewritten) {
     }
 }
 
-/// Sets a property, at the end of the list. Its key is a string or a symbol.
+/// Sets a property and moves it to the end of the list. The key is a string or a symbol.
 fn set(properties: &mut Vec<(Value, Value)>, key: Value, value: Value) {
     properties.retain(|(old, _)| old.as_str() != key.as_str());
     properties.push((key, value));
 }
 
-/// The properties that a settlement has set.
+/// Returns the properties that a settlement has set.
 fn entries(part: &PatchPart) -> Vec<(Value, Value)> {
     match part {
-        // Encoded by us when the settlement came in.
+        // The broker encoded the properties when it received the settlement, so decoding succeeds.
         PatchPart::Properties(encoded) => {
             RawMap::parse(encoded).and_then(|map| map.decode()).unwrap_or_default()
         }
@@ -86,12 +86,14 @@ fn apply_change(change: Change, front: &mut Rewritten) {
     }
 }
 
-/// The engine knows the times of a message, and the delivery is stamped with them; the rest stands in the properties.
+/// Sets a system property in the properties section. Times are ignored: the engine holds them, and the delivery is
+/// stamped with them.
 fn set_system(property: SystemProperty, value: &Value, front: &mut Rewritten) {
     let properties = &mut front.properties;
     let text = value.as_str().map(|text| Text::from(text.to_owned()));
     match property {
-        // SDK quirk: JavaScript cannot settle a message without an id, so it may change but not go.
+        // SDK quirk: JavaScript cannot settle a message without an id, so an action can change the id but not remove
+        // it.
         SystemProperty::MessageId => {
             properties.message_id = text.map(MessageId::String).or_else(|| properties.message_id.take());
         }
@@ -101,7 +103,7 @@ fn set_system(property: SystemProperty, value: &Value, front: &mut Rewritten) {
         SystemProperty::To => properties.to = text,
         SystemProperty::ReplyTo => properties.reply_to = text,
         SystemProperty::Label => properties.subject = text,
-        // What is not ASCII is no symbol.
+        // A symbol is ASCII; other text removes the content type.
         SystemProperty::ContentType => {
             properties.content_type = text.and_then(|text| Symbol::parse(text.as_str()).ok());
         }

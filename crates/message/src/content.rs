@@ -1,4 +1,4 @@
-//! A stored message or event, decoded in place: for readers that need its values and not a delivery.
+//! The decoded values of a stored message or event, for callers that need no delivery.
 
 use peeklock_amqp::{Body, DecodeError, Properties, Sections, Text, Value};
 use peeklock_engine::Patch;
@@ -8,7 +8,7 @@ use crate::delivery::Rewritten;
 use crate::event::StoredEvent;
 use crate::stored::StoredMessage;
 
-/// The sender's part of a message, with every change since it was stored.
+/// The sender's part of a message, with every change since the message was stored.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Content {
     /// The properties section.
@@ -25,7 +25,7 @@ impl Content {
         let named = |(key, value)| Some((text(key)?, value));
         Content {
             properties: front.properties,
-            // `StoredMessage::encode` refuses keys that are not text.
+            // `StoredMessage::encode` rejects keys that are not text.
             application_properties: front.application_properties.into_iter().filter_map(named).collect(),
             body,
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_is_that_of_a_delivery() {
+    fn the_content_equals_the_content_of_a_delivery() {
         let named = || Message::data("body").with_message_id("id").with_property("size", 7);
         let messages = [
             named().with_property("colour", "red"),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_of_an_event_is_what_its_sender_wrote() {
+    fn the_content_of_an_event_equals_the_message_of_its_sender() {
         let sent = Message::data("body").with_message_id("id").with_property("p", 1);
         let mut out = BytesMut::new();
         let encoded = sent.to_bytes();

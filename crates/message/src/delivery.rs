@@ -1,4 +1,4 @@
-//! The splicer: a stored message becomes a delivery by new sections in front of its untouched bytes.
+//! Writes a delivery: new sections, followed by the unchanged bytes of the stored message.
 
 use bytes::{BufMut, BytesMut};
 
@@ -8,10 +8,10 @@ use peeklock_amqp::{DecodeError, Decoder, Encode, Problem, Properties, RawMap, R
 use crate::lifetime::{FIELDS_BEFORE_EXPIRY, Lifetime, time_to_live_ms, times};
 use crate::stored::{StoredMessage, put_raw};
 
-/// Room for everything written before the bare message, without annotations of variable length.
+/// Capacity for all bytes before the bare message, apart from annotations of variable length.
 const FRONT_LEN_MAX: usize = 288;
 
-// Keys as encoded symbols, with the format code of the value that follows.
+// Keys as encoded symbols, each with the format code of the value that follows it.
 const LOCK_TOKEN: &[u8] = b"\xa3\x10x-opt-lock-token\x98";
 const SEQUENCE_NUMBER: &[u8] = b"\xa3\x15x-opt-sequence-number\x81";
 const ENQUEUED_TIME: &[u8] = b"\xa3\x13x-opt-enqueued-time\x83";
@@ -24,37 +24,38 @@ const TENANT: &[u8] = b"\xa3\x15x-opt-peeklock-tenant";
 
 const EMPTY_LIST: &[u8] = &[0x45];
 
-/// What the broker knows about one delivery of a message.
+/// The values that the broker adds to one delivery of a message.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stamp<'a> {
-    /// Deliveries before this one.
+    /// The number of deliveries before this one.
     pub delivery_count: u32,
     pub sequence_number: i64,
     pub enqueued_at_ms: i64,
     pub locked_until_ms: Option<i64>,
-    /// Left out if it is zero, for an active message.
+    /// Omitted if zero, which is the state of an active message.
     pub message_state: i32,
-    /// Left out if it is zero, for a message that was not forwarded.
+    /// Omitted if zero, for a message that was not forwarded.
     pub enqueue_sequence_number: i64,
-    /// A uuid in network byte order.
+    /// A UUID in network byte order.
     pub lock_token: Option<[u8; 16]>,
     pub dead_letter_source: Option<&'a str>,
-    /// Where the queue's order has put the message: its class, and whose it is.
+    /// The class and the tenant that the order of the queue assigned to the message.
     pub class: Option<&'a str>,
     pub tenant: Option<&'a str>,
-    /// Replaces the expiry and creation times of a sender that asked for another time to live, or did not write both.
+    /// Replaces the sender's expiry and creation times if the sender requested another time to live or omitted one of
+    /// the times.
     pub lifetime: Option<Lifetime>,
-    /// An encoded map with string keys that goes over the application properties.
+    /// An encoded map with string keys that is merged into the application properties.
     pub patch: Option<&'a [u8]>,
-    /// In place of what was stored; a patch is part of it already.
+    /// Replaces the stored sections in front of the body; the patch is already included.
     pub rewritten: Option<&'a Rewritten>,
 }
 
-/// What stands in front of a message's body, written anew.
+/// The sections in front of a message's body, rewritten.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rewritten {
     pub properties: Properties,
-    /// Keys are strings.
+    /// The keys are strings.
     pub application_properties: Vec<(Value, Value)>,
 }
 
@@ -82,16 +83,20 @@ impl Encode for Rewritten {
 }
 
 impl<'a> StoredMessage<'a> {
-    /// Appends the message as one delivery of it. Fails only on a patch that is no map, or a stored form that is damaged; then nothing is
-    /// appended.
+    /// Appends one delivery of the message. Fails only if the patch is not a map or the stored form is damaged; nothing
+    /// is appended in that case.
     pub fn write_delivery(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<(), DecodeError> {
         let rest = self.write_front(out, stamp)?;
         out.put_slice(rest);
         Ok(())
     }
 
-    /// The same in two parts, which saves copying the body: appends what is new for this delivery and returns the stored bytes that
-    /// follow it. Of a large message [`LargeMessage::STORED_FRONT_BYTES_MAX`](crate::LargeMessage::STORED_FRONT_BYTES_MAX) bytes are enough; the rest follows what is returned.
+    /// Appends the new bytes of a delivery and returns the stored bytes that follow them, which avoids a copy of the
+    /// body.
+    ///
+    /// For a large message, the first
+    /// [`LargeMessage::STORED_FRONT_BYTES_MAX`](crate::LargeMessage::STORED_FRONT_BYTES_MAX) bytes of the stored form
+    /// are sufficient; the rest of the stored form follows the returned bytes.
     pub fn write_front(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<&'a [u8], DecodeError> {
         let start = out.len();
         let annotations_len = self.raw_annotations().entries.len();
@@ -102,13 +107,13 @@ impl<'a> StoredMessage<'a> {
         self.put_bare(out, stamp).inspect_err(|_| out.truncate(start))
     }
 
-    /// The same message with nothing behind what stands in front of the body. Of a large message the front is enough.
+    /// Returns the message without its body and the sections after it. For a large message, the front is sufficient.
     pub fn without_body(self) -> Result<Self, DecodeError> {
         let (front, _) = split_front(self.bare())?;
         Ok(self.with_bare(front))
     }
 
-    /// Appends what of the bare message is not as it was stored, and returns the rest.
+    /// Appends the changed sections of the bare message and returns the unchanged rest.
     fn put_bare(&self, out: &mut BytesMut, stamp: &Stamp<'_>) -> Result<&'a [u8], DecodeError> {
         let lifetime = match stamp.lifetime {
             Some(lifetime) if !self.asks_for(&lifetime)? => Some(lifetime),
@@ -124,14 +129,15 @@ impl<'a> StoredMessage<'a> {
         }
     }
 
-    /// Whether the sender asked for this very time to live and wrote both times, which are then delivered as sent: SDKs take their difference.
+    /// Returns whether the sender requested this time to live and wrote both times. They are then delivered as sent,
+    /// because SDKs compute their difference.
     fn asks_for(&self, lifetime: &Lifetime) -> Result<bool, DecodeError> {
         let (expiry, creation) = times(self.first_properties()?.map(|(value, _)| value))?;
         let asked = time_to_live_ms(self.ttl_ms, expiry, creation);
         Ok(expiry.is_some() && creation.is_some() && asked == Some(lifetime.time_to_live_ms))
     }
 
-    /// The properties, which come first, and where they end.
+    /// Returns the properties, which are the first section, and the offset of their end.
     fn first_properties(&self) -> Result<Option<(RawValue<'a>, usize)>, DecodeError> {
         let mut decoder = Decoder::new(self.bare());
         if decoder.is_empty() || decoder.descriptor_code("a message section")? != section::PROPERTIES.into() {
@@ -165,7 +171,7 @@ impl<'a> StoredMessage<'a> {
         Sections::scan(split_front(self.bare())?.0)
     }
 
-    /// Only the properties change.
+    /// Appends the properties with the times of `lifetime` and returns the unchanged sections that follow.
     fn put_expiring(&self, out: &mut BytesMut, lifetime: Lifetime) -> Result<&'a [u8], DecodeError> {
         let properties = self.first_properties()?;
         put_properties(out, properties.map(|(value, _)| value), Some(lifetime))?;
@@ -183,7 +189,7 @@ impl<'a> StoredMessage<'a> {
         list.finish(out, 5);
     }
 
-    /// The broker's lock token, and what the sender wrote.
+    /// Appends the broker's lock token and the sender's delivery annotations.
     fn put_delivery_annotations(&self, out: &mut BytesMut, lock_token: Option<&[u8; 16]>) {
         let senders = self.raw_delivery_annotations();
         if lock_token.is_none() && senders.count == 0 {
@@ -232,7 +238,8 @@ impl<'a> StoredMessage<'a> {
         map.finish(out, count * 2);
     }
 
-    /// What stands in front of the body with the patch merged into the application properties: the patch wins. The rest is returned.
+    /// Appends the sections in front of the body, with the patch merged into the application properties, and returns
+    /// the rest. The patch takes precedence.
     fn put_patched(
         &self,
         out: &mut BytesMut,
@@ -262,7 +269,7 @@ impl<'a> StoredMessage<'a> {
     }
 }
 
-/// Properties and application properties, which come first in a stored message, and all that follows.
+/// Splits a bare message after its properties and application properties, which are the first sections.
 fn split_front(bare: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let mut decoder = Decoder::new(bare);
     let mut front_len = 0;

@@ -1,4 +1,4 @@
-//! Reasons to refuse a message or a patch.
+//! Reasons to reject a message or a patch.
 
 use peeklock_amqp::DecodeError;
 use peeklock_types::{SessionIdError, limits};
@@ -6,10 +6,10 @@ use peeklock_types::{SessionIdError, limits};
 use crate::changes::PATCH_PROPERTIES_MAX;
 use crate::incoming::SCHEDULED_TIME;
 
-/// A message of a sender that is not stored.
+/// The reason why a sender's message is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The bytes are not a message that a delivery could read back.
+    /// The bytes are not a message that a delivery could decode.
     #[error("the message is not valid AMQP: {0}")]
     Unreadable(#[from] DecodeError),
     /// The session id is not valid.
@@ -32,10 +32,10 @@ pub enum StoreError {
     LargeView { size_bytes: usize },
 }
 
-/// A settlement's properties that are not stored.
+/// The reason why the properties of a settlement are rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// The settlement sets more properties than allowed.
+    /// The settlement sets more properties than permitted.
     #[error("{count} properties to modify; at most {PATCH_PROPERTIES_MAX} are allowed")]
     TooManyProperties { count: usize },
 }

@@ -1,7 +1,7 @@
-//! The form in which the broker keeps an event of a hub.
+//! The form in which the broker stores an event of a hub.
 //!
-//! As with messages, what the sender annotated lies apart, so that a delivery is new annotations in front of untouched bytes. An event's header
-//! is nobody's but the sender's, and is kept as it came.
+//! As for messages, the sender's annotations are stored separately, so that a delivery consists of new annotations
+//! followed by unchanged bytes. The header of an event belongs to the sender and is stored unchanged.
 //!
 //! ```text
 //! 0        1           3              5              9
@@ -9,7 +9,8 @@
 //!          bytes, u16  entries, u16   bytes, u32
 //! ```
 //!
-//! Few events have delivery annotations. Then the version is another one, and they are preceded by their length and number as in a message.
+//! An event with delivery annotations, which is rare, has another version; the annotations are preceded by their length
+//! and number, as in a message.
 
 use bytes::{BufMut, BytesMut};
 
@@ -23,12 +24,13 @@ use crate::stored::{Annotations, put_body, put_delivery_annotations, put_mended,
 const VERSION: u8 = 2;
 const VERSION_ANNOTATED: u8 = 3;
 const PREFIX_LEN: usize = 9;
-/// Room for all that is written in front of the bare message, without what the sender wrote.
+/// Capacity for all bytes before the bare message, apart from the sender's annotations.
 const FRONT_LEN_MAX: usize = 128;
 
 const PARTITION_KEY: &str = "x-opt-partition-key";
 
-/// Annotations of an event that are not the sender's to write, and those that were meant for the broker alone. The partition key is written anew.
+/// Annotations that are not copied from the sender: those that only the broker writes, and those addressed to the
+/// broker. The partition key is written separately.
 const LEFT_OUT: [&[u8]; 7] = [
     PARTITION_KEY.as_bytes(),
     b"x-opt-sequence-number",
@@ -39,7 +41,7 @@ const LEFT_OUT: [&[u8]; 7] = [
     b"com.microsoft:producer-sequence-number",
 ];
 
-/// Delivery annotations that tell a reader of the partition's last event, and only the broker may write.
+/// Delivery annotations that describe the partition's last event. Only the broker writes them.
 const OWNED_OF_DELIVERY: [&[u8]; 4] = [
     b"last_enqueued_sequence_number",
     b"last_enqueued_offset",
@@ -47,7 +49,7 @@ const OWNED_OF_DELIVERY: [&[u8]; 4] = [
     b"runtime_info_retrieval_time_utc",
 ];
 
-// Keys as encoded symbols, with the format code of the value that follows.
+// Keys as encoded symbols, each with the format code of the value that follows it.
 const SEQUENCE_NUMBER: &[u8] = b"\xa3\x15x-opt-sequence-number\x81";
 const OFFSET: &[u8] = b"\xa3\x0cx-opt-offset";
 const ENQUEUED_TIME: &[u8] = b"\xa3\x13x-opt-enqueued-time\x83";
@@ -62,7 +64,7 @@ pub struct StoredEvent<'a> {
     bare: &'a [u8],
 }
 
-/// What the broker knows of an event.
+/// The values that the broker adds to an event.
 #[derive(Debug, Clone, Copy)]
 pub struct EventStamp<'a> {
     pub sequence: u64,
@@ -72,8 +74,8 @@ pub struct EventStamp<'a> {
 }
 
 impl<'a> StoredEvent<'a> {
-    /// Appends the stored form of an event that a sender wrote, with this partition key in place of its own. On an error, what was appended is
-    /// of no use.
+    /// Appends the stored form of a sender's event, with `partition_key` in place of the sender's partition key. After
+    /// an error, the appended bytes are unusable.
     pub fn encode(
         out: &mut BytesMut,
         sections: &Sections<'_>,
@@ -99,7 +101,7 @@ impl<'a> StoredEvent<'a> {
         Ok(())
     }
 
-    /// Reads the prefix. The rest is taken as it is: `encode` has checked it.
+    /// Decodes the prefix. The rest is not checked again, because `encode` has checked it.
     pub fn parse(stored: &'a [u8]) -> Result<Self, DecodeError> {
         let bad = || DecodeError::new(0, Problem::BadStoredForm);
         let (prefix, rest) = stored.split_first_chunk::<PREFIX_LEN>().ok_or_else(bad)?;
@@ -119,12 +121,12 @@ impl<'a> StoredEvent<'a> {
         Ok(Self { header, annotations, delivery_annotations, bare })
     }
 
-    /// Properties, application properties, body and footer, in this order.
+    /// Returns the properties, application properties, body and footer, in this order.
     pub fn bare(&self) -> &'a [u8] {
         self.bare
     }
 
-    /// The sender's annotations, and its partition key.
+    /// Returns the sender's annotations and the partition key.
     pub fn annotations(&self) -> RawMap<'a> {
         RawMap::from_content(u32::from(self.annotations.count) * 2, self.annotations.entries)
     }
@@ -134,7 +136,7 @@ impl<'a> StoredEvent<'a> {
         self.annotations().get_str(PARTITION_KEY).ok().flatten()
     }
 
-    /// Appends what stands in front of the bare message when a reader gets the event, and returns the bare message.
+    /// Appends the sections that precede the bare message in a delivery to a reader, and returns the bare message.
     pub fn write_front(&self, out: &mut BytesMut, stamp: &EventStamp<'_>) -> &'a [u8] {
         let annotations_len = self.annotations.entries.len() + self.delivery_annotations.entries.len();
         let sender_len = self.header.len() + annotations_len;
@@ -155,7 +157,8 @@ impl<'a> StoredEvent<'a> {
         self.bare
     }
 
-    /// The broker's and the sender's as one section; none if there are none.
+    /// Appends the delivery annotations of the broker and the sender as one section; omits the section if there are
+    /// none.
     fn put_delivery_annotations(&self, out: &mut BytesMut, brokers: RawMap<'_>) {
         let senders = self.delivery_annotations;
         if brokers.is_empty() && senders.count == 0 {
@@ -184,7 +187,7 @@ fn prefix(
     Ok([version, h0, h1, c0, c1, a0, a1, a2, a3])
 }
 
-/// Copies the entries that are the sender's to write, adds the key, and counts them.
+/// Copies the annotations that a sender is permitted to write, adds the key, and returns the number of annotations.
 fn put_annotations(out: &mut BytesMut, map: RawMap<'_>, key: Option<&str>) -> Result<u16, DecodeError> {
     let mut count: usize = 0;
     for entry in map.entries() {
@@ -206,7 +209,7 @@ fn put_annotations(out: &mut BytesMut, map: RawMap<'_>, key: Option<&str>) -> Re
 
 const DIGITS_MAX: usize = 20;
 
-/// By hand, because the formatter costs as much as the rest of a small event.
+/// Writes a decimal number. The standard formatter would take as long as the rest of a small event.
 fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &[u8] {
     let mut at = DIGITS_MAX;
     for digit in digits.iter_mut().rev() {
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_comes_out_as_it_went_in_but_for_what_the_broker_says() {
+    fn an_event_is_delivered_unchanged_apart_from_the_brokers_annotations() {
         let sent = Message {
             header: Some(Header { durable: Some(true), ttl: Some(7), ..Header::default() }),
             message_annotations: Fields::new()
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_brokers_delivery_annotations_win() {
+    fn the_brokers_delivery_annotations_take_precedence() {
         let forged = Fields::new().with("last_enqueued_offset", "1").with("mine", 3);
         let sent = Message { delivery_annotations: forged, ..Message::data("body") };
         let brokers = Fields::new().with("last_enqueued_offset", "9");
@@ -292,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_an_error() {
+    fn a_damaged_event_is_an_error() {
         let stored = stored(&Message::data("body"), Some("key"));
         for len in 0..PREFIX_LEN + 10 {
             assert!(StoredEvent::parse(&stored[..len]).is_err(), "{len}");
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_people_do() {
+    fn numbers_are_written_in_decimal() {
         for number in [0, 9, 10, 12_345, u64::MAX] {
             assert_eq!(decimal(number, &mut [0; DIGITS_MAX]), number.to_string().as_bytes());
         }

@@ -1,4 +1,4 @@
-//! Messages of senders: the stored form, and the attributes that the engine needs.
+//! Messages from senders: the stored form, and the attributes that the engine needs.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::view::{Parts, view};
 
 pub(crate) const SCHEDULED_TIME: &str = "x-opt-scheduled-enqueue-time";
 
-/// The values that an entity needs of each message sent to it.
+/// The values that an entity needs from each message sent to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The message id, for duplicate detection and forwarding.
@@ -23,7 +23,8 @@ pub struct Needs {
     pub view: bool,
 }
 
-/// Appends the stored form of a message that a sender wrote, and returns the attributes that the engine needs. Most messages have none.
+/// Appends the stored form of a sender's message and returns the attributes that the engine needs. Most messages have
+/// none.
 ///
 /// `new_id` generates the id of a message that has none.
 pub fn store(
@@ -59,12 +60,12 @@ pub fn describe_front(
     let properties = sections.properties()?;
     let mut scanned = Scanned::read(&sections, properties, now, needs)?;
     let view = checked(scanned.view(properties.message_id.is_none().then_some(new_id), None)?);
-    // The queue may get an order before the upload ends, and the front of a large message is read only once.
+    // The queue may get an order before the upload ends, and the front of a large message is decoded only once.
     scanned.attributes.view = if needs.view { Some(view?) } else { view.ok() };
     Ok(scanned.attributes())
 }
 
-/// A message that was looked at once.
+/// A message whose sections were scanned once.
 struct Scanned<'s, 'a> {
     sections: &'s Sections<'a>,
     properties: PropertiesRef<'a>,
@@ -94,7 +95,7 @@ impl<'s, 'a> Scanned<'s, 'a> {
         Ok(Scanned { sections, properties, annotations, header, now, attributes })
     }
 
-    /// What filters and orders see of it. `new_id`: in place of the id that the sender left out.
+    /// Returns the view for filters and orders. `new_id` replaces an id that the sender omitted.
     fn view(&self, new_id: Option<&str>, size_bytes: Option<usize>) -> Result<Bytes, StoreError> {
         let parts = Parts {
             properties: self.properties,
@@ -114,7 +115,7 @@ impl<'s, 'a> Scanned<'s, 'a> {
     }
 }
 
-/// Room for the size of a large message, which is added at its end.
+/// Capacity for the size of a large message, which is added at the end of the upload.
 const SIZE_ENTRY_BYTES: usize = 16;
 
 fn checked(view: Bytes) -> Result<Bytes, StoreError> {
@@ -124,7 +125,7 @@ fn checked(view: Bytes) -> Result<Bytes, StoreError> {
     Ok(view)
 }
 
-/// By hand, because the formatter costs as much as storing a small message.
+/// Writes a number in hexadecimal. The standard formatter would take as long as storing a small message.
 fn write_hex(number: u128, digits: &mut [u8; 32]) -> &str {
     for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
         let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
@@ -145,7 +146,7 @@ fn check_message_id(id: Option<MessageIdRef<'_>>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The id with its type in front: `1` and `"1"` are different messages.
+/// Returns the id with a tag for its type: `1` and `"1"` are different ids.
 fn id_bytes(id: MessageIdRef<'_>) -> Bytes {
     let tagged = |tag: u8, value: &[u8]| [&[tag], value].concat().into();
     match id {
@@ -218,42 +219,46 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_message_has_nothing_to_say() {
+    fn a_plain_message_has_no_attributes() {
         assert_eq!(attributes(&Message::data("x")).unwrap(), None);
     }
 
     #[test]
-    fn a_session_id_is_told_and_bounded() {
+    fn a_session_id_is_returned_and_limited() {
         let of = |id: String| {
             let properties = Properties { group_id: Some(id.into()), ..Properties::default() };
             attributes(&Message { properties, ..Message::data("x") })
         };
         let found = of("s".into()).unwrap().unwrap();
         assert_eq!(found.session, Some(SessionId::parse("s").unwrap()));
-        assert!(of("".into()).unwrap().unwrap().session.is_some(), "an empty one is one");
+        assert!(of("".into()).unwrap().unwrap().session.is_some(), "an empty session id is a session id");
         assert!(matches!(of("x".repeat(129)), Err(StoreError::Session(_))));
     }
 
     #[test]
-    fn a_time_to_live_beyond_the_header_is_found() {
+    fn a_time_to_live_that_exceeds_the_header_is_read_from_the_times() {
         let day_ms = 86_400_000;
         assert_eq!(with_ttl(5, None, None), Some(Duration::from_millis(5)));
-        assert_eq!(with_ttl(0, None, None), Some(Duration::ZERO), "for the queue to refuse");
+        assert_eq!(with_ttl(0, None, None), Some(Duration::ZERO), "the queue rejects it");
         assert_eq!(with_ttl(5, Some(100), Some(0)), Some(Duration::from_millis(5)));
         let most = Duration::from_millis(u32::MAX.into());
         assert_eq!(with_ttl(u32::MAX, None, Some(0)), Some(most));
         assert_eq!(with_ttl(u32::MAX, Some(9), Some(0)), Some(most));
-        assert_eq!(with_ttl(u32::MAX, Some(i64::MAX), Some(-1)), Some(most), "nonsense changes nothing");
+        assert_eq!(with_ttl(u32::MAX, Some(i64::MAX), Some(-1)), Some(most), "invalid times are ignored");
         let hundred_days = Some(Duration::from_secs(100 * 86_400));
         assert_eq!(with_ttl(u32::MAX, Some(100 * day_ms), Some(0)), hundred_days);
         assert_eq!(with_ttl(u32::MAX, Some(i64::MAX), Some(0)), Some(limits::DURATION_MAX));
     }
 
     #[test]
-    fn only_a_time_to_come_is_a_schedule() {
+    fn only_a_future_time_schedules_a_message() {
         let now = i64::try_from(NOW.as_millis()).unwrap();
         assert_eq!(scheduled_at(Value::Timestamp(now + 5)).unwrap(), Some(NOW + Duration::from_millis(5)));
-        assert_eq!(scheduled_at(now + 5).unwrap(), Some(NOW + Duration::from_millis(5)), "a long will do");
+        assert_eq!(
+            scheduled_at(now + 5).unwrap(),
+            Some(NOW + Duration::from_millis(5)),
+            "a long is accepted"
+        );
         assert_eq!(scheduled_at(Value::Timestamp(now)).unwrap(), None);
         assert_eq!(scheduled_at(Value::Timestamp(-5)).unwrap(), None);
         assert_eq!(scheduled_at(Value::Null).unwrap(), None);
@@ -280,10 +285,10 @@ mod tests {
         let properties = Properties { message_id: Some("1".into()), ..Properties::default() };
         let message = Message { properties, ..Message::data("x") };
         let plain = store(&message.to_bytes(), NOW, Needs::default(), &mut BytesMut::new()).unwrap();
-        assert_eq!(plain, None, "where nobody asks, it costs nothing");
+        assert_eq!(plain, None, "no view is built unless the entity needs it");
     }
 
-    /// What a view says of the priority: nothing, or a number.
+    /// Returns the priority in a view.
     fn priority_in(view: &[u8]) -> Option<i64> {
         Entries::of(view).find_map(|entry| match entry.unwrap() {
             ViewProperty::System(SystemProperty::Priority, ValueRef::Long(priority)) => Some(priority),
@@ -292,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_priority_of_the_header_is_seen_and_kept() {
+    fn the_priority_of_the_header_is_in_the_view_and_stored() {
         let needs = Needs { view: true, ..Needs::default() };
         for priority in [None, Some(0), Some(9), Some(255)] {
             let header = Some(Header { priority, ..Header::default() });
@@ -302,13 +307,17 @@ mod tests {
             let seen = store(&payload, NOW, needs, &mut stored).unwrap().unwrap();
             assert_eq!(priority_in(&seen.view.unwrap()), expected);
             let described = crate::describe(&stored, &Patch::default()).unwrap();
-            assert_eq!(priority_in(&described), expected, "also by whoever looks later");
+            assert_eq!(
+                priority_in(&described),
+                expected,
+                "also in a view that is derived from the stored form"
+            );
             assert_eq!(store(&payload, NOW, Needs::default(), &mut stored).unwrap(), None);
         }
     }
 
     #[test]
-    fn a_large_message_is_looked_at_in_any_case_and_refused_only_where_somebody_asks() {
+    fn a_large_message_always_has_a_view_and_is_rejected_only_where_the_view_is_needed() {
         let of = |count: usize, view: bool| {
             let properties = vec![("p".into(), Value::from("x".repeat(count)))];
             let message = Message { application_properties: properties, ..Message::data("x") };

@@ -1,8 +1,9 @@
-//! A message that is too large to be held: its stored form is written while its bytes still come in.
+//! A message that is too large for memory: its stored form is written while the message is being received.
 //!
-//! The result is what [`StoredMessage::encode`](crate::StoredMessage::encode) makes of the whole message, with one difference: what the stored form
-//! has in front of the body must stand in front of it already. Behind the body may come a footer, and the delivery
-//! annotations that pyamqp writes last, which are not stored. Decimals in the body stay as they are.
+//! The result equals the result of [`StoredMessage::encode`](crate::StoredMessage::encode) for the whole message, with
+//! one difference: the sections that the stored form has in front of the body must precede the body in the message.
+//! After the body, only a footer and the delivery annotations that pyamqp writes last are accepted; these annotations
+//! are not stored. Decimals in the body are not converted.
 
 mod body;
 
@@ -36,20 +37,19 @@ use crate::stored::{encode_front, put_delivery_annotations, put_raw};
 pub struct LargeMessage {
     size_bytes_max: u64,
     message_id: Option<String>,
-    /// Bytes of sections that are not complete. Bounded by [`LargeMessage::FRONT_BYTES_MAX`] and
-    /// [`LargeMessage::TAIL_BYTES_MAX`].
+    /// Bytes of incomplete sections. Limited by [`LargeMessage::FRONT_BYTES_MAX`] and [`LargeMessage::TAIL_BYTES_MAX`].
     held: BytesMut,
     stage: Stage,
-    /// What came in front of the body.
+    /// The sections in front of the body, as received.
     front: Bytes,
     has_delivery_annotations: bool,
-    /// A footer, encoded: it goes behind the body wherever it came.
+    /// The encoded footer. It is stored after the body, wherever the sender wrote it.
     footer: Option<Bytes>,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// All sections up to here stand in front of the body and are whole.
+    /// All sections before this offset are complete and precede the body.
     Front {
         scanned: usize,
     },
@@ -58,15 +58,15 @@ enum Stage {
 }
 
 impl LargeMessage {
-    /// The most that may stand in front of the body.
+    /// The maximum size of the sections in front of the body.
     pub const FRONT_BYTES_MAX: usize = 256 * 1024;
-    /// The most that may stand behind it.
+    /// The maximum size of the sections after the body.
     pub const TAIL_BYTES_MAX: usize = 64 * 1024;
-    /// So many bytes of the stored form hold all that a delivery has in front of the body: the prefix and an id are added.
+    /// The maximum size of the sections in front of the body in the stored form, which adds the prefix and an id.
     pub const STORED_FRONT_BYTES_MAX: usize = Self::FRONT_BYTES_MAX + 512;
 
-    /// `size_bytes_max` is what the whole message may have. `message_id` is given to a message that has none, as in
-    /// [`StoredMessage::encode`](crate::StoredMessage::encode).
+    /// Creates the state for a message of at most `size_bytes_max` bytes. `message_id` is assigned to a message that
+    /// has none, as in [`StoredMessage::encode`](crate::StoredMessage::encode).
     pub fn new(size_bytes_max: u64, message_id: Option<String>) -> Self {
         Self {
             size_bytes_max,
@@ -79,8 +79,9 @@ impl LargeMessage {
         }
     }
 
-    /// Takes the next bytes of the message and appends to `stored` what is to be stored next. A body that is announced
-    /// larger than the limit is refused before it comes. After an error nothing more is to be expected.
+    /// Handles the next bytes of the message and appends the next bytes of the stored form to `stored`. A body whose
+    /// declared size exceeds the limit is rejected before its content is received. After an error, the value must not
+    /// be used.
     pub fn push(&mut self, part: Bytes, stored: &mut Vec<Bytes>) -> Result<(), DecodeError> {
         match self.stage {
             Stage::Front { .. } => self.push_front(&part, stored),
@@ -89,12 +90,13 @@ impl LargeMessage {
         }
     }
 
-    /// The sections in front of the body, as they came, once the body has begun: [`Sections::scan`] reads them.
+    /// Returns the sections in front of the body, as received, once the body has begun. [`Sections::scan`] decodes
+    /// them.
     pub fn front(&self) -> Option<&[u8]> {
         (!matches!(self.stage, Stage::Front { .. })).then_some(&self.front)
     }
 
-    /// Ends the message: appends what stands behind the body. An error if its bytes end inside of a section.
+    /// Ends the message and appends the sections after the body. Fails if the message ends inside a section.
     pub fn finish(mut self, stored: &mut Vec<Bytes>) -> Result<(), DecodeError> {
         match &self.stage {
             Stage::Front { .. } => {
@@ -112,7 +114,8 @@ impl LargeMessage {
         let Stage::Front { scanned } = &mut self.stage else { return Ok(()) };
         self.held.extend_from_slice(part);
         let is_found = find_body(&self.held, scanned)?;
-        // The descriptor of a body section may be there in part: the same message is refused however it was cut.
+        // The buffer may end with part of the descriptor of a body section. The extra room makes the limit independent
+        // of how the message was split.
         let held_max = Self::FRONT_BYTES_MAX + body::DESCRIPTOR_BYTES_MAX;
         if *scanned > Self::FRONT_BYTES_MAX || (!is_found && self.held.len() > held_max) {
             let (part, limit) = ("in front of", Self::FRONT_BYTES_MAX);
@@ -172,7 +175,7 @@ impl LargeMessage {
         if tail.has_delivery_annotations() && self.has_delivery_annotations {
             return error(Problem::DuplicateSection { section: "delivery-annotations" });
         }
-        // Too late to be stored, but refused for the same reasons wherever they stand.
+        // These annotations are too late to be stored, but the same checks apply to them at every position.
         put_delivery_annotations(&mut BytesMut::new(), tail.delivery_annotations()?, &[])?;
         if tail.has_footer() {
             if self.footer.is_some() {
@@ -186,7 +189,7 @@ impl LargeMessage {
     }
 }
 
-/// Steps over whole sections from `scanned` on; true when it stands before one of the body.
+/// Advances `scanned` past complete sections. Returns true if a body section follows.
 fn find_body(held: &[u8], scanned: &mut usize) -> Result<bool, DecodeError> {
     while let Some(rest) = held.get(*scanned..).filter(|rest| !rest.is_empty()) {
         let at = *scanned;

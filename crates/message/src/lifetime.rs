@@ -1,8 +1,8 @@
-//! How long a message lives: what its sender asks for, and what a delivery states.
+//! The time to live of a message: the sender's request, and the values that a delivery states.
 
 use peeklock_amqp::{DecodeError, Decoder, RawValue};
 
-/// The time to live that holds for a message.
+/// The time to live that applies to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime {
     pub time_to_live_ms: u64,
@@ -11,15 +11,16 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// Returns the value for the header, whose field ends at 49.7 days.
+    /// Returns the value for the header, whose field is limited to 49.7 days.
     pub(crate) fn header_ttl_ms(&self) -> u32 {
         u32::try_from(self.time_to_live_ms).unwrap_or(u32::MAX)
     }
 }
 
-/// Returns the time to live that a sender asks for.
+/// Returns the time to live that a sender requests.
 ///
-/// SDK quirk: .NET writes a time to live that does not fit the header as the largest that does, and the true one as two times.
+/// SDK quirk: if a time to live does not fit the header, .NET writes the largest value that fits, and specifies the
+/// actual one by two times.
 pub fn time_to_live_ms(
     header_ttl_ms: Option<u32>,
     expiry: Option<i64>,
@@ -35,10 +36,10 @@ pub fn time_to_live_ms(
     Some(true_ms.unwrap_or(0).max(ttl_ms.into()))
 }
 
-/// Fields before absolute-expiry-time in the properties; creation-time follows it.
+/// The number of fields before absolute-expiry-time in the properties; creation-time follows it.
 pub(crate) const FIELDS_BEFORE_EXPIRY: u32 = 8;
 
-/// Reads absolute-expiry-time and creation-time from encoded properties.
+/// Decodes absolute-expiry-time and creation-time from encoded properties.
 pub(crate) fn times(properties: Option<RawValue<'_>>) -> Result<(Option<i64>, Option<i64>), DecodeError> {
     let Some(properties) = properties else { return Ok((None, None)) };
     let mut decoder = Decoder::new(properties.as_encoded());

@@ -1,4 +1,4 @@
-//! Deliveries: the front that a receiver gets before the stored bytes of a message.
+//! Deliveries: the front that precedes the stored bytes of a message.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn number(number: SequenceNumber) -> i64 {
     i64::try_from(number.0).unwrap_or(i64::MAX)
 }
 
-/// Appends the front of a message as a receiver gets it, and returns the stored bytes that follow it.
+/// Appends the front of a message for a receiver and returns the stored bytes that follow it.
 pub fn write_front<'b>(
     message: &engine::Message,
     token: Option<LockToken>,
@@ -48,7 +48,7 @@ fn write_front_of<'b>(
     let details = message.details.as_deref();
     let origin = details.and_then(|details| details.origin.as_ref());
     let time_to_live = details.and_then(|details| details.time_to_live);
-    // The service shows whoever peeks the end of the lock under which a message was deferred.
+    // As in the service, a peek of a deferred message returns the end of the lock under which it was deferred.
     let is_peeked_deferred = token.is_none() && message.state == MessageState::Deferred;
     let was_locked_until =
         details.filter(|_| is_peeked_deferred).and_then(|details| details.was_locked_until);
@@ -58,15 +58,16 @@ fn write_front_of<'b>(
         enqueued_at_ms: timestamp(message.enqueued_at),
         locked_until_ms: message.locked_until.or(was_locked_until).map(timestamp),
         message_state: match message.state {
-            // The service goes on to show a message that was scheduled as scheduled.
+            // As in the service, a message that was scheduled keeps the state scheduled.
             MessageState::Active | MessageState::Delayed if message.is_activated => 2,
-            // A delayed message is an active one that nobody gets yet; the SDKs have no word for it.
+            // A delayed message is active but not yet available; the SDKs have no state for it.
             MessageState::Active | MessageState::Delayed => 0,
             MessageState::Deferred => 1,
             MessageState::Scheduled => 2,
         },
         enqueue_sequence_number: origin.map_or(0, |origin| number(origin.sequence_number)),
-        // SDK quirk: azservicebus for Rust reads the token from here; the tag's byte order confuses it.
+        // SDK quirk: azservicebus for Rust reads the token from this annotation, because it misinterprets the byte
+        // order of the delivery tag.
         lock_token: token.map(LockToken::to_bytes),
         dead_letter_source: origin
             .and_then(|origin| origin.dead_letter_source.as_ref())
@@ -88,13 +89,14 @@ fn lifetime(from: Timestamp, time_to_live: Duration) -> Lifetime {
     }
 }
 
-/// When a message's time to live begins: for a scheduled one when it is due.
+/// Returns the start of a message's time to live: for a scheduled message, the time at which it is due.
 fn lives_from(message: &engine::Message) -> Timestamp {
     let due = message.details.as_ref().and_then(|details| details.due);
     due.filter(|_| message.state == MessageState::Scheduled).unwrap_or(message.enqueued_at)
 }
 
-/// Encodes the front of a large message for a management response, and returns the range of the stored form that follows it.
+/// Encodes the front of a large message for a management response and returns the range of the stored form that follows
+/// it.
 pub fn encode_front_of_large(
     message: &engine::Message,
     token: Option<LockToken>,

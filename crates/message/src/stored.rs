@@ -1,14 +1,16 @@
-//! The form in which the broker keeps a message.
+//! The form in which the broker stores a message.
 //!
-//! Stored: a small prefix with what the header said, the sender's annotations without those the broker owns, and the
-//! bare message as it came. A delivery is a new header, new annotations and those same bytes, written in one pass.
+//! Stored are a small prefix with the values of the header, the sender's annotations without those that only the broker
+//! writes, and the bare message as received. A delivery consists of a new header, new annotations and these bytes, and
+//! is written in one pass.
 //!
 //! ```text
 //! 0       1      2         3  ttl ms   7  annotations   11  annotation     13
 //! version flags  priority  │  u32      │  length, u32   │   entries, u16   │ annotations, delivery annotations, bare message
 //! ```
 //!
-//! Few messages have delivery annotations. Then a flag is set, and their length (u32) and number (u16) stand before them.
+//! A message with delivery annotations, which is rare, has a flag set; the annotations are preceded by their length
+//! (u32) and number (u16).
 
 use bytes::{BufMut, BytesMut};
 
@@ -29,7 +31,7 @@ const FLAG_PRIORITY: u8 = 16;
 const FLAG_TTL: u8 = 32;
 const FLAG_DELIVERY_ANNOTATIONS: u8 = 64;
 
-/// Annotations that only the broker may write: a sender's are dropped, not believed.
+/// Annotations that only the broker writes. Those of a sender are dropped.
 const OWNED: [&[u8]; 8] = [
     b"x-opt-sequence-number",
     b"x-opt-enqueued-time",
@@ -41,11 +43,12 @@ const OWNED: [&[u8]; 8] = [
     b"x-opt-peeklock-tenant",
 ];
 
-/// The same of delivery annotations.
+/// Delivery annotations that only the broker writes.
 const OWNED_OF_DELIVERY: [&[u8]; 1] = [b"x-opt-lock-token"];
 
-/// What a message says that has lost its body on the disk, and with it all that its sender wrote: properties with an id, which some SDKs need,
-/// and no data. Why it is so stands beside it, as the reason of a dead letter.
+/// The content of a message whose body was lost on disk, together with the rest of the sender's message: properties
+/// with an id, which some SDKs require, and an empty data section. The dead-letter reason of the message states the
+/// cause.
 const LOST: &[u8] = b"\x00\x53\x73\xc0\x0c\x01\xa1\x09body-lost\x00\x53\x75\xa0\x00";
 
 /// A stored message, parsed.
@@ -69,11 +72,11 @@ pub(crate) struct Annotations<'a> {
 }
 
 impl<'a> StoredMessage<'a> {
-    /// Appends the stored form of a message that a sender wrote.
+    /// Appends the stored form of a sender's message.
     ///
-    /// `message_id` is given to a message that has none, because SDKs cannot settle one without; None leaves it without.
-    /// Whatever a later delivery must be able to read is checked here, so that only good messages are stored. On an error
-    /// nothing is appended.
+    /// `message_id` is assigned to a message that has none, because SDKs cannot settle a message without an id; with
+    /// `None`, the message stays without an id. Everything that a later delivery decodes is checked here, so that only
+    /// valid messages are stored. On an error, nothing is appended.
     pub fn encode(
         out: &mut BytesMut,
         sections: &Sections<'_>,
@@ -83,7 +86,8 @@ impl<'a> StoredMessage<'a> {
         Self::encode_read(out, sections, (&header, &properties), message_id)
     }
 
-    /// The same for a message whose header and properties were read already.
+    /// Appends the stored form of a message whose header and properties are already decoded. See
+    /// [`encode`](Self::encode).
     pub fn encode_read(
         out: &mut BytesMut,
         sections: &Sections<'_>,
@@ -98,7 +102,8 @@ impl<'a> StoredMessage<'a> {
         result
     }
 
-    /// Reads the prefix. The rest is taken as it is: `encode` has checked it. No bytes at all are a message whose body is lost.
+    /// Decodes the prefix. The rest is not checked again, because `encode` has checked it. Empty bytes are a message
+    /// whose body is lost.
     pub fn parse(stored: &'a [u8]) -> Result<Self, DecodeError> {
         if stored.is_empty() {
             return Ok(Self::lost());
@@ -139,7 +144,7 @@ impl<'a> StoredMessage<'a> {
         }
     }
 
-    /// Properties, application properties, body and footer, in this order.
+    /// Returns the properties, application properties, body and footer, in this order.
     pub fn bare(&self) -> &'a [u8] {
         self.bare
     }
@@ -148,7 +153,7 @@ impl<'a> StoredMessage<'a> {
         Self { bare, ..self }
     }
 
-    /// The sender's annotations, without those the broker owns.
+    /// Returns the sender's annotations, without those that only the broker writes.
     pub fn annotations(&self) -> RawMap<'a> {
         RawMap::from_content(u32::from(self.annotations.count) * 2, self.annotations.entries)
     }
@@ -165,7 +170,7 @@ impl<'a> StoredMessage<'a> {
 impl<'a> Annotations<'a> {
     const PREFIX_LEN: usize = 6;
 
-    /// Reads what [`put_delivery_annotations`] wrote and returns the bytes behind it.
+    /// Decodes the output of [`put_delivery_annotations`] and returns the bytes after it.
     pub(crate) fn split_from(stored: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (prefix, rest) = stored.split_first_chunk::<{ Annotations::PREFIX_LEN }>()?;
         let [l0, l1, l2, l3, c0, c1] = *prefix;
@@ -218,7 +223,7 @@ fn encode_unguarded(
     Ok(())
 }
 
-/// Appends what the stored form has in front of the body.
+/// Appends the part of the stored form that precedes the body.
 pub(crate) fn encode_front(
     out: &mut BytesMut,
     sections: &Sections<'_>,
@@ -261,7 +266,7 @@ fn prefix(
     [VERSION, flags, header.priority.unwrap_or(0), t0, t1, t2, t3, l0, l1, l2, l3, c0, c1]
 }
 
-/// A patch is merged into this map by key, and filters look into it.
+/// Rejects application properties that cannot be merged with a patch by key or evaluated by filters.
 fn check_application_properties(map: RawMap<'_>) -> Result<(), DecodeError> {
     for entry in map.entries() {
         entry?.key.decode_str()?;
@@ -269,7 +274,7 @@ fn check_application_properties(map: RawMap<'_>) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Copies the entries that are the sender's to write, and counts them.
+/// Copies the annotations that a sender is permitted to write and returns their number.
 fn put_annotations(out: &mut BytesMut, map: RawMap<'_>, owned: &[&[u8]]) -> Result<u16, DecodeError> {
     let mut count: u16 = 0;
     for entry in map.entries() {
@@ -296,7 +301,7 @@ fn put_properties(
     Ok(())
 }
 
-/// Writes the properties with an id in the first place, and the other fields as they were.
+/// Writes the properties with an id as the first field and the other fields unchanged.
 fn put_properties_with_id(
     out: &mut BytesMut,
     raw: Option<RawValue<'_>>,
@@ -309,7 +314,7 @@ fn put_properties_with_id(
     if let Some(raw) = raw {
         let mut decoder = Decoder::new(raw.as_encoded());
         let fields = decoder.enter_list("properties")?;
-        // The first field is null or missing, else there would be an id.
+        // The first field is null or missing, because the properties have no id.
         decoder.take_null();
         out.put_slice(decoder.remaining());
         count = usize::try_from(fields.count).unwrap_or(usize::MAX).max(1);
@@ -325,14 +330,14 @@ pub(crate) fn put_raw(out: &mut BytesMut, code: u8, value: Option<RawValue<'_>>)
     }
 }
 
-/// The same with decimals in the form that everybody reads.
+/// Writes a section with decimals in the encoding that all SDKs decode.
 pub(crate) fn put_mended(out: &mut BytesMut, code: u8, value: Option<RawValue<'_>>) {
     let start = out.len();
     put_raw(out, code, value);
     mend_decimals(&mut out[start..]);
 }
 
-/// SDK quirk: pyamqp reads sections by the third byte, so descriptors in another form are written anew.
+/// SDK quirk: pyamqp identifies sections by the third byte, so descriptors in another encoding are rewritten.
 pub(crate) fn put_body(out: &mut BytesMut, sections: &Sections<'_>) {
     let code = match sections.body_kind() {
         BodyKind::None => return,

@@ -1,19 +1,19 @@
-//! Property values on their way between AMQP and the filters of topics.
+//! Conversion of property values between AMQP and the filters of topics.
 
 use std::borrow::Cow;
 
 use peeklock_amqp::{MessageIdRef, RawValue, Value, parse_decimal, show_decimal};
 use peeklock_filter::{self as filter, Given, Kind, ValueRef};
 
-/// SDK quirk: .NET has types that AMQP has not, and sends them under names of its own.
+/// SDK quirk: .NET has types that AMQP lacks, and sends them as described types with names of its own.
 const TIMESPAN: &str = "com.microsoft:timespan";
 const DATETIME_OFFSET: &str = "com.microsoft:datetime-offset";
 
-/// .NET counts 100 ns from the year 1.
+/// .NET counts ticks of 100 ns from the year 1.
 const TICKS_PER_MS: i64 = 10_000;
 const EPOCH_TICKS: i64 = 621_355_968_000_000_000;
 
-/// What a filter sees of a value. Text and bytes stay where they are.
+/// Returns the value that a filter evaluates. Text and bytes are borrowed.
 pub(crate) fn seen<'a>(raw: &RawValue<'a>) -> Result<ValueRef<'a>, peeklock_amqp::DecodeError> {
     if let Some(text) = raw.as_str() {
         return Ok(ValueRef::Text(Cow::Borrowed(text)));
@@ -24,12 +24,12 @@ pub(crate) fn seen<'a>(raw: &RawValue<'a>) -> Result<ValueRef<'a>, peeklock_amqp
     Ok(match to_filter(&raw.decode()?) {
         Some(filter::Value::Text(text)) => ValueRef::Text(Cow::Owned(text.to_string())),
         Some(value) => copied(&value).unwrap_or(ValueRef::Binary(raw.as_encoded())),
-        // Lists and maps are there, but compare with nothing.
+        // Lists and maps exist for a filter, but are equal to no value.
         None => ValueRef::Binary(raw.as_encoded()),
     })
 }
 
-/// `None`: it has content that would have to be borrowed.
+/// Returns a value without borrowed content, or `None` if the value has content to borrow.
 fn copied<'a>(value: &filter::Value) -> Option<ValueRef<'a>> {
     Some(match value {
         filter::Value::Null => ValueRef::Null,
@@ -43,7 +43,7 @@ fn copied<'a>(value: &filter::Value) -> Option<ValueRef<'a>> {
     })
 }
 
-/// `None`: no filter can say such a value.
+/// Converts a value for filters. Returns `None` for a value that filters cannot represent.
 pub(crate) fn to_filter(value: &Value) -> Option<filter::Value> {
     Some(match value {
         Value::Null => filter::Value::Null,
@@ -55,7 +55,7 @@ pub(crate) fn to_filter(value: &Value) -> Option<filter::Value> {
         | Value::Short(_)
         | Value::Int(_)
         | Value::Long(_) => filter::Value::Long(value.as_i64()?),
-        // Beyond the largest signed number a filter sees the nearest that it can say.
+        // A number above the largest signed one becomes the nearest number that a filter can represent.
         Value::Ulong(number) => {
             i64::try_from(*number).map_or(filter::Value::Double(*number as f64), filter::Value::Long)
         }
@@ -72,7 +72,7 @@ pub(crate) fn to_filter(value: &Value) -> Option<filter::Value> {
             (Some(DATETIME_OFFSET), Some(ticks)) => {
                 filter::Value::Time(ticks.saturating_sub(EPOCH_TICKS).div_euclid(TICKS_PER_MS))
             }
-            // Of what a peer describes in its own way, the value itself counts; one step is enough.
+            // For a described type of a peer, the described value is used. Only one level of description is resolved.
             _ if matches!(described.value, Value::Described(_)) => return None,
             _ => return to_filter(&described.value),
         },
@@ -83,7 +83,7 @@ pub(crate) fn to_filter(value: &Value) -> Option<filter::Value> {
     })
 }
 
-/// A value for a rule, with the type that it came in. `None`: no rule can hold it.
+/// Converts a value for a rule and keeps its AMQP type. Returns `None` for a value that rules cannot contain.
 pub fn to_given(value: &Value) -> Option<Given> {
     let (kind, text) = match value {
         Value::Byte(number) => (Kind::Byte, number.to_string()),
@@ -104,7 +104,7 @@ pub fn to_given(value: &Value) -> Option<Given> {
     Given::parse(kind, &text)
 }
 
-/// A value of a rule in the type that it was given in.
+/// Converts a value of a rule to the AMQP type in which it was given.
 pub fn from_given(given: &Given) -> Value {
     let exact = given.exact().and_then(|(kind, text)| {
         Some(match kind {
@@ -119,14 +119,14 @@ pub fn from_given(given: &Given) -> Value {
             Kind::Float => Value::Float(text.parse().ok()?),
             Kind::Decimal => parse_decimal(text)?,
             Kind::Char => Value::Char(text.chars().next()?),
-            // AMQP has no finer times than the one that is compared.
+            // An AMQP timestamp is no more precise than the compared time.
             Kind::Time => return None,
         })
     });
     exact.unwrap_or_else(|| from_filter(given.value()))
 }
 
-/// A value that an action has made, as it goes into a message.
+/// Converts the result of an action to a value of a message.
 pub(crate) fn from_filter(value: &filter::Value) -> Value {
     match value {
         filter::Value::Null => Value::Null,
@@ -141,7 +141,8 @@ pub(crate) fn from_filter(value: &filter::Value) -> Value {
     }
 }
 
-/// The same number in the type that the property had before, where it fits: a receiver that reads an int still finds one.
+/// Converts a number to the type of the previous value if it fits, so that a receiver that expects an int still finds
+/// one.
 pub(crate) fn in_type_of(before: &Value, value: Value) -> Value {
     let Value::Long(number) = value else { return value };
     let same = match before {
@@ -157,7 +158,7 @@ pub(crate) fn in_type_of(before: &Value, value: Value) -> Value {
     same.unwrap_or(Value::Long(number))
 }
 
-/// An identifier as text, which is how filters speak of it.
+/// Returns an identifier as text, which is its form in filters.
 pub(crate) fn id_text(id: MessageIdRef<'_>) -> Cow<'_, str> {
     match id {
         MessageIdRef::String(text) => Cow::Borrowed(text),
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_sees_what_net_calls_times_and_spans() {
+    fn a_filter_evaluates_times_and_spans_of_net() {
         let described = |name, ticks| Value::described(Value::symbol(name), Value::Long(ticks));
         assert_eq!(to_filter(&described(TIMESPAN, 7)), Some(filter::Value::Span(7)));
         let time = described(DATETIME_OFFSET, EPOCH_TICKS + 5 * TICKS_PER_MS);
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_every_size_are_numbers_to_a_filter() {
+    fn numbers_of_every_size_are_numbers_in_a_filter() {
         for value in [Value::Ubyte(7), Value::Short(7), Value::Uint(7), Value::Ulong(7), Value::Long(7)] {
             assert_eq!(to_filter(&value), Some(filter::Value::Long(7)), "{value:?}");
         }
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_action_makes_is_seen_the_same_again() {
+    fn a_value_that_an_action_sets_has_the_same_value_in_a_filter() {
         let values = [
             filter::Value::Null,
             filter::Value::Bool(true),

@@ -1,4 +1,4 @@
-//! What the filters of a topic, and the order of a queue, see of a message.
+//! The view of a message for the filters of a topic and the order of a queue.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,24 +18,24 @@ use crate::values::{id_text, seen};
 const PARTITION_KEY: &str = "x-opt-partition-key";
 const VIA_PARTITION_KEY: &str = "x-opt-via-partition-key";
 
-/// .NET's unit of time, which filters count spans in.
+/// .NET ticks per millisecond; filters count time spans in ticks.
 const TICKS_PER_MS: u128 = 10_000;
 
-/// A message as far as filters look at it.
+/// The parts of a message that filters evaluate.
 pub(crate) struct Parts<'a> {
     pub(crate) properties: PropertiesRef<'a>,
-    /// In place of the id that the sender left out.
+    /// Replaces an id that the sender omitted.
     pub(crate) new_id: Option<&'a str>,
     pub(crate) application_properties: RawMap<'a>,
     pub(crate) annotations: RawMap<'a>,
-    /// Of the header, if it says one.
+    /// The priority in the header, if the header has one.
     pub(crate) priority: Option<u8>,
     pub(crate) time_to_live: Option<Duration>,
     pub(crate) enqueued_at: Option<Timestamp>,
     pub(crate) size_bytes: Option<usize>,
 }
 
-/// What is not set is left out, which filters take for null.
+/// Builds the view. Values that are not set are omitted; filters treat them as null.
 pub(crate) fn view(parts: &Parts<'_>) -> Result<Bytes, DecodeError> {
     let mut view = ViewBuilder::new();
     put_properties(parts, &mut view);
@@ -108,7 +108,7 @@ fn put_times(parts: &Parts<'_>, view: &mut ViewBuilder) {
     }
 }
 
-/// The same view with the size of the message, which of a large one is known only at its end.
+/// Returns the view with the size of the message added. The size of a large message is known only at its end.
 pub fn with_size(view: &Bytes, size_bytes: usize) -> Bytes {
     let mut size = ViewBuilder::new();
     let size_bytes = i64::try_from(size_bytes).unwrap_or(i64::MAX);
@@ -116,8 +116,10 @@ pub fn with_size(view: &Bytes, size_bytes: usize) -> Bytes {
     [view.as_ref(), size.finish().as_ref()].concat().into()
 }
 
-/// The view of a stored message, for a topic that it is forwarded to, or a queue with an order. `None`: it cannot be read, or it is more than is
-/// kept; only filters that look at nothing take it, and it has the default class.
+/// Returns the view of a stored message, for a topic to which it is forwarded or a queue with an order.
+///
+/// Returns `None` if the message cannot be decoded or its view exceeds the limit. Such a message matches only filters
+/// that evaluate no property, and gets the default class.
 pub fn describe(stored: &[u8], patch: &Patch) -> Option<Bytes> {
     let stored = StoredMessage::parse(stored).ok()?;
     let view = if patch.is_empty() {

@@ -1,6 +1,6 @@
-//! A message that is stored while it comes in: the same bytes as if it had been there whole, however it is cut.
+//! Tests that the stored form of a large message does not depend on how the message is split.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so best by stopping.
+#![allow(clippy::unwrap_used)] // A panic is the best report of a failed test.
 
 #[path = "../../amqp/tests/strategy/mod.rs"]
 mod strategy;
@@ -50,7 +50,7 @@ fn encoded(value: &impl Encode) -> Vec<u8> {
     out.to_vec()
 }
 
-/// A value that fits the section most of the time.
+/// Generates a value that usually fits the section.
 fn content(code: u8) -> BoxedStrategy<Vec<u8>> {
     let text = |value: &str| Value::from(value.to_owned());
     let map = move |count: usize| {
@@ -76,7 +76,7 @@ fn any_section() -> impl Strategy<Value = Vec<u8>> {
         .prop_flat_map(|(code, form)| content(code).prop_map(move |value| section(code, form, &value)))
 }
 
-/// Sections in the usual order, then in any.
+/// Generates sections in the usual order, and in any order.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let usual = (vec(any::<bool>(), 5), vec(content(DATA), 0..4), any::<bool>(), any::<bool>());
     let usual = usual.prop_flat_map(|(front, datas, has_footer, has_late)| {
@@ -116,7 +116,8 @@ fn in_parts(message: &[u8], cuts: &[usize], id: Option<&str>) -> Result<Vec<u8>,
     Ok(stored.concat())
 }
 
-/// Delivery annotations behind the body come too late to be stored, and decimals in it pass through as they are.
+/// Compares two stored forms. Delivery annotations after the body are too late to be stored, and decimals in the body
+/// are not converted.
 fn is_same(whole: &[u8], parts: &[u8]) -> bool {
     let (whole, parts) = (StoredMessage::parse(whole).unwrap(), StoredMessage::parse(parts).unwrap());
     let header =
@@ -145,7 +146,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn it_is_stored_as_the_whole_would_be(
+    fn a_message_in_parts_is_stored_like_the_whole_message(
         message in message(),
         cuts in vec(1_usize..900, 1..5),
         has_id in any::<bool>(),
@@ -154,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_is_found_as_in_the_whole(
+    fn damage_is_rejected_as_in_the_whole_message(
         message in message(),
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
@@ -171,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_stored_as_the_whole_or_refused(
+    fn any_bytes_are_stored_like_the_whole_message_or_rejected(
         bytes in vec(prop_oneof![Just(0_u8), Just(0x53), HEADER..=FOOTER, any::<u8>()], 0..60),
         cuts in vec(1_usize..9, 1..4),
     ) {
@@ -180,7 +181,7 @@ proptest! {
 }
 
 #[test]
-fn delivery_annotations_before_the_body_are_kept() {
+fn delivery_annotations_before_the_body_are_stored() {
     let annotations = encoded(&Value::Map(vec![(Value::symbol("mine"), Value::from("note"))]));
     let body = section(DATA, 0, &encoded(&Value::Binary(vec![1; 5].into())));
     let message = [section(0x71, 0, &annotations), body].concat();
@@ -188,7 +189,7 @@ fn delivery_annotations_before_the_body_are_kept() {
 }
 
 #[test]
-fn a_body_that_is_announced_too_large_is_refused_before_it_comes() {
+fn a_body_with_a_declared_size_above_the_limit_is_rejected_before_its_content() {
     let mut head = section(DATA, 0, &[0xb0]);
     head.put_u32(1_000);
     let mut large = LargeMessage::new(1_007, None);
@@ -200,7 +201,7 @@ fn a_body_that_is_announced_too_large_is_refused_before_it_comes() {
 }
 
 #[test]
-fn what_stands_around_the_body_is_bounded() {
+fn the_sections_around_the_body_are_limited() {
     let long = |code, len: usize| {
         let value = Value::Map(vec![(Value::from("key"), Value::Binary(vec![0; len].into()))]);
         section(code, 0, &encoded(&value))
@@ -224,19 +225,19 @@ fn what_stands_around_the_body_is_bounded() {
 }
 
 #[test]
-fn the_front_is_there_to_be_read_once_the_body_has_begun() {
+fn the_front_is_available_once_the_body_has_begun() {
     let message = encoded(&Message::data(vec![7; 5_000]));
     let mut large = LargeMessage::new(1 << 20, None);
     assert_eq!(large.front(), None);
     let properties = section(0x73, 0, &encoded(&Value::List(vec![Value::from("an id")])));
     large.push(properties.clone().into(), &mut Vec::new()).unwrap();
-    assert_eq!(large.front(), None, "more of it may come");
+    assert_eq!(large.front(), None, "the front may continue");
     large.push(Bytes::copy_from_slice(&message[..100]), &mut Vec::new()).unwrap();
     let front = Sections::scan(large.front().unwrap()).unwrap();
     assert!(front.properties().unwrap().message_id.is_some());
 }
 
-/// A delivery needs no more than the front of what is stored; the rest follows as it is.
+/// A delivery needs only the front of the stored form; the rest follows unchanged.
 #[test]
 fn a_delivery_is_written_from_the_front_alone() {
     let sections = [
@@ -261,7 +262,7 @@ fn a_delivery_is_written_from_the_front_alone() {
 }
 
 #[test]
-fn small_pieces_are_gathered_and_large_ones_are_not_copied() {
+fn small_pieces_are_collected_and_large_pieces_are_not_copied() {
     let datas: Vec<u8> = (0..500).flat_map(|_| section(DATA, 0, &[0xa0, 2, 1, 1])).collect();
     let mut stored = Vec::new();
     let mut large = LargeMessage::new(1 << 20, None);

@@ -31,7 +31,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_delivery_keeps_what_is_the_senders(message in strategy::message::message()) {
+    fn a_delivery_contains_the_senders_values(message in strategy::message::message()) {
         let stored = store(&message.to_bytes(), None).unwrap();
         let delivered = deliver(&stored, &Stamp::default());
         prop_assert_eq!(&delivered.properties, &message.properties);
@@ -54,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_stored_or_refused(bytes in vec(any::<u8>(), 0..120)) {
+    fn any_bytes_are_stored_or_rejected(bytes in vec(any::<u8>(), 0..120)) {
         let _ = store(&bytes, Some("id"));
         let _ = StoredMessage::parse(&bytes);
     }
@@ -90,7 +90,7 @@ fn a_delivery_is_stamped_byte_for_byte() {
 }
 
 #[test]
-fn the_broker_overrides_what_a_sender_claims() {
+fn the_broker_overrides_annotations_of_a_sender() {
     let message = Message {
         delivery_annotations: Fields::new()
             .with("x-opt-lock-token", Value::Uuid([1; 16]))
@@ -127,20 +127,20 @@ fn the_broker_overrides_what_a_sender_claims() {
     assert_eq!((header.durable, header.ttl, header.delivery_count), (Some(false), Some(3), Some(0)));
     let expected =
         Fields::new().with("x-opt-lock-token", Value::Uuid([9; 16])).with("mine", "for the receiver");
-    assert_eq!(delivered.delivery_annotations, expected, "a sender's token is not believed");
+    assert_eq!(delivered.delivery_annotations, expected, "a sender's lock token is dropped");
     let annotations = delivered.message_annotations;
     assert_eq!(annotations.get("x-opt-sequence-number"), Some(&Value::Long(1)));
-    assert_eq!(annotations.get("x-opt-locked-until"), None, "not locked, so not claimed to be");
+    assert_eq!(annotations.get("x-opt-locked-until"), None, "omitted for a message that is not locked");
     assert_eq!(annotations.get("x-opt-deadletter-source"), Some(&Value::from("orders")));
     assert_eq!(annotations.get("x-opt-partition-key"), Some(&Value::from("pk")));
     assert_eq!(annotations.get("x-opt-peeklock-class"), Some(&Value::from("low")));
     assert_eq!(annotations.get("x-opt-peeklock-tenant"), None);
-    assert_eq!(annotations.get("x-opt-message-state"), None, "nothing is said of an active message");
+    assert_eq!(annotations.get("x-opt-message-state"), None, "omitted for an active message");
     assert_eq!(annotations.len(), 5);
 }
 
 #[test]
-fn a_patch_goes_over_the_application_properties() {
+fn a_patch_is_merged_into_the_application_properties() {
     let message = Message::data("x").with_property("kept", 1).with_property("DeadLetterReason", "old");
     let stored = store(&message.to_bytes(), Some("id")).unwrap();
     let patch =
@@ -157,11 +157,15 @@ fn a_patch_goes_over_the_application_properties() {
 
     let bare = store(b"", None).unwrap();
     let delivered = deliver(&bare, &Stamp { patch: Some(&patch), ..Stamp::default() });
-    assert_eq!(delivered.application_properties.len(), 2, "also when there were none");
+    assert_eq!(
+        delivered.application_properties.len(),
+        2,
+        "also without application properties in the message"
+    );
 }
 
 #[test]
-fn the_broker_says_when_a_message_expires() {
+fn the_broker_states_the_expiry_of_a_message() {
     let full = Properties {
         absolute_expiry_time: Some(1),
         creation_time: Some(2),
@@ -190,13 +194,13 @@ fn the_broker_says_when_a_message_expires() {
     let bare = store(b"\x00\x53\x75\xa0\x01x", None).unwrap();
     let lifetime = Some(Lifetime { time_to_live_ms: 7, from_ms: 70, until_ms: 77 });
     let delivered = deliver(&bare, &Stamp { lifetime, ..Stamp::default() });
-    assert_eq!(delivered.properties.absolute_expiry_time, Some(77), "also when there were no properties");
+    assert_eq!(delivered.properties.absolute_expiry_time, Some(77), "also without properties in the message");
     assert_eq!(delivered.body, Message::data("x").body);
 }
 
-/// SDKs take the difference of the two times for the time to live.
+/// SDKs compute the time to live as the difference of the two times.
 #[test]
-fn expiry_and_creation_come_back_as_sent_if_the_sender_wrote_both_and_gets_what_it_asked_for() {
+fn expiry_and_creation_are_delivered_as_sent_if_both_are_present_and_match_the_time_to_live() {
     const DAY_MS: i64 = 86_400_000;
     let times_of = |header_ttl: u32, sent: (Option<i64>, Option<i64>), time_to_live_ms: i64| {
         let properties =
@@ -212,7 +216,7 @@ fn expiry_and_creation_come_back_as_sent_if_the_sender_wrote_both_and_gets_what_
     };
     let both = (Some(62), Some(2));
     assert_eq!(times_of(60, both, 60), (60, both));
-    assert_eq!(times_of(60, both, 50), (50, (Some(1050), Some(1000))), "the queue allows less");
+    assert_eq!(times_of(60, both, 50), (50, (Some(1050), Some(1000))), "the queue permits less");
     assert_eq!(times_of(60, (Some(62), None), 60), (60, (Some(1060), Some(1000))));
     assert_eq!(times_of(60, (None, Some(2)), 60), (60, (Some(1060), Some(1000))));
     let hundred_days = (Some(100 * DAY_MS + 2), Some(2));
@@ -222,7 +226,7 @@ fn expiry_and_creation_come_back_as_sent_if_the_sender_wrote_both_and_gets_what_
 }
 
 #[test]
-fn a_bad_patch_leaves_the_output_alone() {
+fn an_invalid_patch_leaves_the_output_unchanged() {
     let stored = store(&Message::data("x").to_bytes(), None).unwrap();
     let mut out = BytesMut::from(&b"before"[..]);
     let stamp = Stamp { patch: Some(&[0x45]), ..Stamp::default() };
@@ -231,12 +235,12 @@ fn a_bad_patch_leaves_the_output_alone() {
 }
 
 #[test]
-fn what_a_delivery_could_not_read_is_not_stored() {
+fn a_message_that_a_delivery_could_not_decode_is_rejected() {
     let mut out = BytesMut::from(&b"before"[..]);
     let bad: [&[u8]; 5] = [
         b"\x00\x53\x74\xc1\x03\x02\x43\x43", // a key that is a number
-        b"\x00\x53\x74\xc1\x02\x02\x40",     // an entry that is not there
-        b"\x00\x53\x72\xc1\x03\x02\x43\x43", // the same in annotations
+        b"\x00\x53\x74\xc1\x02\x02\x40",     // a missing value
+        b"\x00\x53\x72\xc1\x03\x02\x43\x43", // a numeric key in annotations
         b"\x00\x53\x73\xc0\x02\x01\x41",     // a message-id that is a boolean
         b"\x00\x53\x70\xc0\x03\x02\x41\x41", // a priority that is a boolean
     ];
@@ -248,7 +252,7 @@ fn what_a_delivery_could_not_read_is_not_stored() {
 }
 
 #[test]
-fn a_stored_form_of_another_version_or_cut_short_is_refused() {
+fn a_stored_form_that_is_truncated_or_of_another_version_is_rejected() {
     let mut stored = store(&Message::data("x").to_bytes(), None).unwrap();
     assert!(StoredMessage::parse(&stored[..12]).is_err());
     stored[0] = 9;
@@ -256,7 +260,7 @@ fn a_stored_form_of_another_version_or_cut_short_is_refused() {
 }
 
 #[test]
-fn symbolic_sections_are_stored_in_the_form_everybody_reads() {
+fn sections_with_symbolic_descriptors_are_stored_with_numeric_ones() {
     let mut message = BytesMut::new();
     for (name, value) in [("amqp:data:binary", &b"\xa0\x01a"[..]), ("amqp:data:binary", b"\xa0\x01b")] {
         message.put_slice(&[0x00, 0xa3, u8::try_from(name.len()).unwrap()]);
@@ -268,7 +272,7 @@ fn symbolic_sections_are_stored_in_the_form_everybody_reads() {
 }
 
 #[test]
-fn many_annotations_take_the_wide_map() {
+fn many_annotations_use_the_wide_map_encoding() {
     let mut message = Message::data("x");
     for number in 0..200 {
         message
@@ -281,7 +285,7 @@ fn many_annotations_take_the_wide_map() {
 
 /// SDK quirk: JavaScript sends the null body of an event this way.
 #[test]
-fn a_null_in_a_body_section_is_kept() {
+fn a_null_in_a_body_section_is_stored() {
     for message in [&b"\x00\x53\x75\x40"[..], b"\x00\x53\x76\x40"] {
         let stored = store(message, None).unwrap();
         assert_eq!(StoredMessage::parse(&stored).unwrap().bare(), message);
@@ -297,7 +301,7 @@ fn null_sections_are_stored_like_missing_ones() {
 }
 
 #[test]
-fn every_message_survives_storage_and_delivery() {
+fn every_message_is_unchanged_by_storage_and_delivery() {
     let names = ["js-servicebus", "python-servicebus-send", "rhea-server"];
     let sent =
         names.into_iter().flat_map(sent_messages).chain(listed_messages().into_iter().map(|(_, it)| it));
@@ -306,7 +310,7 @@ fn every_message_survives_storage_and_delivery() {
         StoredMessage::encode(&mut stored, &Sections::scan(&message).unwrap(), Some("generated")).unwrap();
         let mut delivered = BytesMut::new();
         StoredMessage::parse(&stored).unwrap().write_delivery(&mut delivered, &Stamp::default()).unwrap();
-        // Decimals come back in the form that everybody reads.
+        // Decimals are delivered in the encoding that all SDKs decode.
         if let Some(at) = message.windows(2).position(|bytes| bytes == [0x94, 0x30]) {
             message[at + 1] = 0x0c;
         }

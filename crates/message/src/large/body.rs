@@ -1,4 +1,4 @@
-//! The body sections of a message, whose values pass through unread.
+//! The body sections of a message. Their values are passed on without being decoded.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -7,21 +7,21 @@ use peeklock_amqp::codec::{
 };
 use peeklock_amqp::{BodyKind, DecodeError, Decoder, Problem};
 
-/// Longer than the descriptor of any section, in any of its forms.
+/// An upper limit for the size of a section's descriptor in any encoding.
 pub(super) const DESCRIPTOR_BYTES_MAX: usize = 48;
-/// Pieces at least this long are passed on as they are; shorter ones are gathered.
+/// The minimum size of a piece that is passed on without a copy; shorter pieces are collected.
 const PIECE_BYTES_MIN: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct BodyScanner {
     kind: BodyKind,
-    /// Bytes taken so far, those in front of the body included.
+    /// The number of bytes handled so far, including those in front of the body.
     taken: u64,
     size_bytes_max: u64,
     step: Step,
-    /// The descriptor or length that is being read.
+    /// The incomplete descriptor or length.
     head: BytesMut,
-    /// Values that are still to come before the section ends: a described value is two.
+    /// The number of values before the section ends; a described value counts as two.
     values_left: u64,
     gathered: BytesMut,
 }
@@ -29,13 +29,13 @@ pub(super) struct BodyScanner {
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Descriptor,
-    /// A format code comes next. `is_first`: it tells the type of the section.
+    /// A format code is next. `is_first`: it specifies the type of the section.
     Code {
         is_first: bool,
     },
     Length {
         wide: bool,
-        /// The number of elements follows, and is checked.
+        /// The number of elements follows and is checked.
         is_list: bool,
     },
     Content {
@@ -45,7 +45,7 @@ enum Step {
 
 pub(super) enum Progress {
     Body,
-    /// Another section begins here, behind the body.
+    /// Another section begins here, after the body.
     Behind(Bytes),
 }
 
@@ -100,7 +100,7 @@ impl BodyScanner {
         DecodeError::new(usize::try_from(self.taken).unwrap_or(usize::MAX), problem)
     }
 
-    /// Moves on by one byte that is not content; false when a section begins that is not of the body.
+    /// Handles one byte that is not content. Returns false if a section begins that is not a body section.
     fn take(&mut self, byte: u8) -> Result<bool, DecodeError> {
         match self.step {
             Step::Descriptor => return self.take_descriptor(byte),
@@ -128,7 +128,7 @@ impl BodyScanner {
             before if before != kind => return Err(self.error(Problem::MixedBody)),
             _ => {}
         }
-        // SDK quirk: pyamqp reads sections by the third byte, so descriptors in another form are written anew.
+        // SDK quirk: pyamqp identifies sections by the third byte, so descriptors in another encoding are rewritten.
         put_descriptor(&mut self.gathered, u8::try_from(code).unwrap_or_default());
         self.head.clear();
         self.values_left = 1;
@@ -178,7 +178,7 @@ impl BodyScanner {
         let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         let (length, count) = self.head.split_at(number_len);
         let (length, count) = (number(length), number(count));
-        // The count is part of the length, and each element takes a byte.
+        // The count is part of the length, and each element takes at least one byte.
         let Some(rest) = length.checked_sub(if is_list { number_len as u64 } else { 0 }) else {
             return Err(self.error(Problem::Truncated { needed: number_len, found: 0 }));
         };
@@ -192,7 +192,8 @@ impl BodyScanner {
         self.expect(rest)
     }
 
-    /// Content of a known length comes next: what it makes of the message is known before it comes.
+    /// Prepares for content of a known length. Rejects it if it makes the message exceed the limit, before it is
+    /// received.
     fn expect(&mut self, left: u64) -> Result<(), DecodeError> {
         let size = self.taken.saturating_add(left);
         if size > self.size_bytes_max {
@@ -206,7 +207,7 @@ impl BodyScanner {
         if self.values_left > 0 { Step::Code { is_first: false } } else { Step::Descriptor }
     }
 
-    /// Passes content on, without a copy unless it is short.
+    /// Passes content on. Only short content is copied.
     fn pass(&mut self, left: u64, part: &mut Bytes, stored: &mut Vec<Bytes>) {
         let len = part.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let piece = part.split_to(len);
