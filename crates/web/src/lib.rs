@@ -1,4 +1,4 @@
-//! Parts that every HTTP edge of the broker uses: bounded bodies, limits of a request, host names, XML.
+//! Parts that every HTTP edge of the broker uses: bodies with limits, limits of a request, host names, XML.
 //!
 //! Contains no route, no authorisation and no rule about entities, messages or blobs.
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Bounds the resources that one request uses.
+/// Limits of the resources that one request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The maximum size of a request body.
@@ -15,7 +15,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        // The largest rule that a filter's own limits allow is well below half a megabyte of XML.
+        // The largest rule that the limits of a filter permit is well below half a megabyte of XML.
         Limits { body_size_bytes_max: 1 << 20, body_time_max: Duration::from_secs(30), page_count_max: 1000 }
     }
 }

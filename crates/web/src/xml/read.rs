@@ -5,22 +5,23 @@ use quick_xml::reader::NsReader;
 
 use super::{ARRAYS, ATOM, COUNTS, INSTANCE, SERVICE_BUS};
 
-/// How deep elements may nest. A rule's parameters, the deepest that a client sends, are on level eight.
+/// The maximum depth of nested elements. The deepest elements that clients send, the parameters of a rule, are on level
+/// eight.
 pub const DEPTH_MAX: usize = 16;
 pub const ELEMENT_COUNT_MAX: usize = 10_000;
-/// Declarations of namespaces that may be in force at one place: each element's name is looked up among them.
+/// The maximum number of namespace declarations in scope: the name of each element is looked up among them.
 const BINDING_COUNT_MAX: usize = 32;
 const ATTRIBUTE_COUNT_MAX: usize = 32;
 
-/// An element with what management needs of it.
+/// An element with the values that the callers need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Element {
     pub space: Space,
     pub name: String,
-    /// What `i:type` says, without a prefix.
+    /// The value of `i:type`, without its prefix.
     pub kind: Option<String>,
     pub is_nil: bool,
-    /// All text directly inside, as it was written.
+    /// All text directly inside the element, with its white space.
     pub text: String,
     pub children: Vec<Element>,
 }
@@ -29,7 +30,7 @@ pub struct Element {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     Atom,
-    /// With the namespaces of counts and arrays, which only Service Bus's descriptions use.
+    /// Includes the namespaces of counts and arrays, which occur only in descriptions of Service Bus.
     ServiceBus,
     Other,
 }
@@ -57,34 +58,34 @@ pub enum XmlError {
 }
 
 impl Element {
-    /// The first child of this name.
+    /// Returns the first child with this name.
     pub fn child(&self, name: &str) -> Option<&Element> {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// The text without white space around it: for everything but texts that belong to the user.
+    /// Returns the text without surrounding white space. Not for texts that belong to the user.
     pub fn trimmed(&self) -> &str {
         self.text.trim()
     }
 }
 
-/// Reads one document. Whatever the bytes are, it takes time and memory in proportion to their number.
+/// Parses one document, in time and memory proportional to the number of bytes.
 pub fn read(bytes: &[u8]) -> Result<Element, XmlError> {
     let text = std::str::from_utf8(bytes).map_err(|error| XmlError::NotUtf8 { at: error.valid_up_to() })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     Tree { text, open: Vec::new(), root: None, element_count: 0 }.build()
 }
 
-/// A document in the making.
+/// An incomplete document.
 struct Tree<'a> {
     text: &'a str,
-    /// The elements around the place of reading, outermost first.
+    /// The elements that are open at the current position, outermost first.
     open: Vec<Element>,
     root: Option<Element>,
     element_count: usize,
 }
 
-/// A problem that does not know its place yet.
+/// A problem without its position.
 enum Trouble {
     Malformed(String),
     DocType,
@@ -197,7 +198,7 @@ fn read_attributes(
     resolver: &NamespaceResolver,
 ) -> Result<(), Trouble> {
     let mut attributes = start.attributes();
-    // The search for repeated names would compare each with each.
+    // The check for repeated names is off, because it compares each name with all others.
     attributes.with_checks(false);
     for (count, attribute) in attributes.enumerate() {
         if count >= ATTRIBUTE_COUNT_MAX {
@@ -210,7 +211,7 @@ fn read_attributes(
         }
         let value = attribute.normalized_value(XmlVersion::Implicit1_0)?;
         match name.as_ref() {
-            // The prefix stands for XML Schema or for Service Bus; the names do not overlap.
+            // The prefix denotes XML Schema or Service Bus; the type names of the two do not overlap.
             "type" => element.kind = Some(value.rsplit(':').next().unwrap_or_default().to_owned()),
             "nil" => element.is_nil = matches!(value.trim(), "true" | "1"),
             _ => {}
@@ -230,7 +231,7 @@ fn space_of(space: &ResolveResult<'_>) -> Result<Space, Trouble> {
     }
 }
 
-/// The five entities that XML itself knows, and characters by number.
+/// Resolves the five predefined entities of XML, and character references.
 fn resolve(reference: &BytesRef<'_>) -> Result<String, Trouble> {
     if let Some(char) = reference.resolve_char_ref()? {
         return match char {
@@ -251,7 +252,7 @@ fn resolve(reference: &BytesRef<'_>) -> Result<String, Trouble> {
     Ok(text.to_owned())
 }
 
-/// Line and column, both from 1, the column in characters.
+/// Returns the line and the column, both counted from 1, the column in characters.
 fn place(text: &str, at: u64) -> (usize, usize) {
     let mut at = usize::try_from(at).unwrap_or(usize::MAX).min(text.len());
     while !text.is_char_boundary(at) {
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_read_whatever_their_prefix() {
+    fn types_are_read_with_any_prefix() {
         let tree = read_str(
             r#"<a xmlns:p4="http://www.w3.org/2001/XMLSchema-instance" p4:type="l28:double" type="no"><b p4:nil="true"/></a>"#,
         )
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn document_types_and_entities_are_refused() {
+    fn document_types_and_entities_are_rejected() {
         let billion = "<!DOCTYPE a [<!ENTITY b \"x\">]><a>&b;</a>";
         assert!(matches!(read_str(billion), Err(XmlError::DocType { line: 1, .. })));
         let entity = read_str("<a>\n &b;</a>").unwrap_err();
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_formed_says_where() {
+    fn an_error_in_the_syntax_has_its_position() {
         for text in
             ["<a><b></a>", "<a>", "<a/><b/>", "x<a/>", "<a b=c/>", "<x:a/>", "</a>", "<a", "<a>&</a>", "{}"]
         {
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_elements_and_attributes_are_bounded() {
+    fn depth_elements_and_attributes_are_limited() {
         let nested = |depth| "<a>".repeat(depth) + &"</a>".repeat(depth);
         assert!(read_str(&nested(DEPTH_MAX)).is_ok());
         assert!(matches!(read_str(&nested(DEPTH_MAX + 1)), Err(XmlError::TooDeep { .. })));

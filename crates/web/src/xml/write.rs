@@ -1,4 +1,4 @@
-/// Writes elements one after the other; texts are escaped, names are ours.
+/// Writes elements in sequence. Texts are escaped; names are trusted, because they are constants of the broker.
 #[derive(Default)]
 pub struct Writer {
     out: String,
@@ -22,7 +22,7 @@ impl Writer {
         }
     }
 
-    /// An element with nothing in it.
+    /// Writes an element without content.
     pub fn empty(&mut self, name: &str, attributes: &[(&str, &str)]) {
         self.open_tag(name, attributes);
         self.out.push_str("/>");
@@ -39,7 +39,7 @@ impl Writer {
         self.close_tag(name);
     }
 
-    /// Only if there is one.
+    /// Writes an element with this text; omits the element if there is no text.
     pub fn optional(&mut self, name: &str, text: Option<&str>) {
         if let Some(text) = text {
             self.text(name, text);
@@ -85,9 +85,9 @@ fn escape(out: &mut String, text: &str) {
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
-            // Otherwise a reader turns it into a line feed.
+            // A parser would convert an unescaped carriage return to a line feed.
             '\r' => out.push_str("&#xD;"),
-            // XML has no way to say these.
+            // XML cannot represent these characters.
             '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {
                 out.push('\u{fffd}')
             }
@@ -102,7 +102,7 @@ mod tests {
     use crate::xml::read;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn written_xml_can_be_read() {
         let mut writer = Writer::document();
         writer.begin("a", &[("b", "\"<&>'")]);
         writer.text("c", "1 < 2 & 3 > 2 \r\n \u{1}");
