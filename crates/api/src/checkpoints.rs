@@ -42,7 +42,7 @@ pub struct CheckpointInfo {
     /// The last processed event; absent if there is no checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence_number: Option<u64>,
-    /// When the checkpoint was made.
+    /// The time of the checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// The owner of the partition in the group.
@@ -57,7 +57,7 @@ pub struct CheckpointInfo {
     pub last_sequence_number: i64,
     /// Events behind the checkpoint; all stored events if there is no checkpoint.
     pub lag_events: u64,
-    /// The approximate age of the oldest of them; 0 if there are none.
+    /// The approximate age of the oldest of these events; 0 if there are none.
     pub lag_seconds: f64,
 }
 

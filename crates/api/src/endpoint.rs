@@ -1,4 +1,4 @@
-//! One operation of the API, declared once for both sides.
+//! One operation of the API, declared once for the server and the client.
 
 use std::marker::PhantomData;
 
@@ -12,9 +12,9 @@ use crate::query::Query;
 /// A method at one or more paths, with the types of its query `Q`, its body `B` and its answer `A`.
 pub struct Endpoint<Q, B, A> {
     pub method: Method,
-    /// With `{…}` for each name.
+    /// The paths, with `{…}` for each name.
     pub paths: &'static [&'static str],
-    /// One line for the description.
+    /// A summary in one line for the OpenAPI description.
     pub summary: &'static str,
     /// The statuses of a success.
     pub statuses: &'static [u16],
@@ -37,7 +37,7 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// A collection that always fits one page.
+    /// Returns a collection that always fits one page.
     pub fn whole(items: impl IntoIterator<Item = T>) -> Self {
         Page { items: items.into_iter().collect(), next: None }
     }
@@ -50,7 +50,7 @@ impl<Q, A> Endpoint<Q, (), A> {
 }
 
 impl<B, A> Endpoint<(), B, A> {
-    /// Creates or changes; may be repeated.
+    /// Declares a `PUT`, which creates or changes and is idempotent.
     pub const fn put(paths: &'static [&'static str], summary: &'static str) -> Self {
         Self { method: Method::PUT, paths, summary, statuses: &[200, 201], types: PhantomData }
     }
@@ -59,7 +59,7 @@ impl<B, A> Endpoint<(), B, A> {
         Self { method: Method::POST, paths, summary, statuses: &[200], types: PhantomData }
     }
 
-    /// A `POST` that creates something.
+    /// Declares a `POST` that creates something.
     pub const fn post_new(paths: &'static [&'static str], summary: &'static str) -> Self {
         Self { method: Method::POST, paths, summary, statuses: &[201], types: PhantomData }
     }
@@ -72,12 +72,13 @@ impl Endpoint<(), (), ()> {
 }
 
 impl<Q: Query, B, A> Endpoint<Q, B, A> {
-    /// Whether requests have a body.
+    /// Returns whether requests have a body.
     pub fn takes_body(&self) -> bool {
         self.method == Method::PUT || self.method == Method::POST
     }
 
-    /// The path and query of a request. `names` are the names in the path from left to right, each with its key.
+    /// Returns the path and query of a request. `names` are the names in the path from left to right, each with its
+    /// key.
     ///
     /// # Panics
     /// If no path of the endpoint has these keys.
@@ -98,7 +99,7 @@ impl<Q: Query, B, A> Endpoint<Q, B, A> {
     }
 }
 
-/// The keys of the names in a path, from left to right.
+/// Returns the keys of the names in a path, from left to right.
 pub fn parameters(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(parameter)
 }
@@ -107,7 +108,7 @@ fn parameter(part: &str) -> Option<&str> {
     part.strip_prefix('{')?.strip_suffix('}')
 }
 
-/// One segment of a path, or one value of a query: a '/' in a name does not divide it.
+/// Encodes one segment of a path or one value of a query; a '/' in a name is escaped.
 fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
@@ -117,7 +118,7 @@ mod tests {
     use crate::{PageQuery, policies, queues, rules};
 
     #[test]
-    fn names_are_one_segment_of_the_path_each() {
+    fn each_name_is_one_segment_of_the_path() {
         let names = [("topic", "shop/orders"), ("subscription", "a.b"), ("rule", "$Default")];
         let uri = rules::SHOW.uri(&names, &());
         assert_eq!(uri, "/api/topics/shop%2Forders/subscriptions/a%2Eb/rules/%24Default");

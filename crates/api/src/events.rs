@@ -18,21 +18,21 @@ pub static SEND: Post<NewEvents, EventsSent> = Endpoint::post_new(
 );
 
 query! {
-    /// Some events of a partition.
+    /// The range of events to return.
     EventsQuery {
         from: String = "from", "earliest, latest, a sequence number or a time; the 'next' of the previous page";
         max: u64 = "max", "The maximum number of events; 100 by default";
     }
 }
 
-/// An event that the API shows.
+/// An event in an answer of the API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Event")]
 pub struct EventInfo {
     pub partition: u32,
     pub sequence_number: u64,
-    /// The offset as SDKs see it.
+    /// The offset that SDKs use.
     pub offset: String,
     pub enqueued_at: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub struct EventInfo {
     pub size_bytes: u64,
     #[serde(flatten)]
     pub system: SystemProperties,
-    /// Those that the application has set.
+    /// The properties that the application has set.
     #[serde(default)]
     pub properties: Properties,
     pub body: MessageBody,
@@ -78,7 +78,7 @@ pub struct NewEvent {
     pub properties: Properties,
 }
 
-/// The partition that has the events now.
+/// The partition that stores the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventsSent {

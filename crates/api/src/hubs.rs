@@ -43,9 +43,9 @@ pub struct HubRuntime {
     pub reader_count: u64,
     /// Bytes stored since the broker started.
     pub received_bytes: u64,
-    /// Bytes handed to readers since the broker started, counted for each reader.
+    /// Bytes delivered to readers since the broker started, counted for each reader.
     pub read_bytes: u64,
-    /// Events handed to readers since the broker started, counted for each reader.
+    /// Events delivered to readers since the broker started, counted for each reader.
     pub read_event_count: u64,
     pub partitions: Vec<PartitionRuntime>,
 }

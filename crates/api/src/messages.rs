@@ -1,4 +1,5 @@
-//! Messages of a queue, topic or subscription, and the reasons why one waits or where one would go.
+//! Messages of a queue, topic or subscription; the reason why a message waits, and the subscriptions that would receive
+//! a sample message.
 
 use peeklock_spec::Properties;
 use peeklock_types::SubQueue;
@@ -31,7 +32,7 @@ pub static SESSIONS: Get<Page<SessionInfo>, PageQuery> = Endpoint::get(
 );
 
 query! {
-    /// Some messages of an entity.
+    /// The range of messages to return.
     MessagesQuery {
         top: u64 = "top", "The maximum number of messages; 100 by default";
         from: u64 = "from", "The lowest sequence number; the 'next' of the previous page";
@@ -39,7 +40,7 @@ query! {
     }
 }
 
-/// A message that the API shows.
+/// A message in an answer of the API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Message")]
@@ -49,7 +50,7 @@ pub struct MessageInfo {
     pub enqueued_at: String,
     pub delivery_count: u32,
     pub size_bytes: u32,
-    /// From the header that the sender wrote.
+    /// The priority in the header that the sender wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
     /// The class that the order of the queue has assigned.
@@ -65,7 +66,7 @@ pub struct MessageInfo {
     pub expires_at: Option<String>,
     #[serde(flatten)]
     pub system: SystemProperties,
-    /// Those that the application has set.
+    /// The properties that the application has set.
     pub properties: Properties,
     pub body: MessageBody,
 }
@@ -111,7 +112,7 @@ pub enum MessageBody {
     Base64(String),
     /// An AMQP value or sequence in JSON.
     Value(serde_json::Value),
-    /// The body is too large to be shown.
+    /// The body is too large for an answer.
     Omitted,
 }
 
@@ -123,7 +124,7 @@ pub struct SessionInfo {
     pub session_id: String,
 }
 
-/// A message to try the filters of a topic with.
+/// A sample message for a test of a topic's filters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Sample {
@@ -154,15 +155,15 @@ pub struct Sample {
 #[serde(rename_all = "camelCase")]
 pub struct Explained {
     pub subscription: String,
-    /// The number of copies that the subscription would get.
+    /// The number of copies that the subscription would receive.
     pub copies: u64,
-    /// Why the message would go to the dead-letter queue.
+    /// The reason why the message would be dead-lettered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_letters: Option<String>,
     pub rules: Vec<ExplainedRule>,
 }
 
-/// Whether one rule takes the message.
+/// The result of one rule for the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExplainedRule {
     pub name: String,

@@ -3,34 +3,34 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What happens in a queue or subscription just now, beside its counts.
+/// The current state of a queue or subscription, in addition to its counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Runtime {
-    /// Absent for a plain queue.
+    /// Absent for a queue without an order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderRuntime>,
 }
 
-/// Counts and times are since the start of the broker, but for those of what is there now.
+/// The state of an order. Totals count from the start of the broker; the other values describe the current messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OrderRuntime {
-    /// The most urgent first.
+    /// The classes, the most urgent first.
     pub classes: Vec<ClassRuntime>,
-    /// Empty where there are no tenants.
+    /// The classes of tenants; empty if the order has no tenants.
     pub tenant_classes: Vec<ClassRuntime>,
-    /// The busiest first; only those with the most messages.
+    /// The tenants with the most messages, the busiest first.
     pub tenants: Vec<TenantRuntime>,
-    /// One for each class and tenant that has messages.
+    /// The number of lanes: one for each class and tenant that has messages.
     pub lane_count: u64,
-    /// Messages whose priority fitted no class; they went to the default class.
+    /// The number of messages whose priority matched no class. They got the default class.
     pub misfit_count: u64,
-    /// Messages of tenants that share a lane, because there were too many.
+    /// The number of messages of tenants that share a lane because the limit of lanes was reached.
     pub crowded_count: u64,
-    /// Messages that were not taken, because of a send rate.
+    /// The number of messages that were rejected because of a send rate.
     pub throttled_count: u64,
-    /// Everything that waits is over a rate until then.
+    /// The time until which all waiting messages exceed a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited_until: Option<String>,
 }
@@ -42,29 +42,29 @@ pub struct ClassRuntime {
     pub name: String,
     pub waiting: u64,
     pub in_flight: u64,
-    /// Of the message that has waited longest; absent if none waits.
+    /// The age of the message that has waited longest; absent if none waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_age_seconds: Option<f64>,
     pub enqueued_count: u64,
-    /// First deliveries.
+    /// The number of first deliveries.
     pub started_count: u64,
-    /// Completed or dead-lettered by a receiver.
+    /// The number of messages that a receiver completed or dead-lettered.
     pub settled_count: u64,
-    /// Of the last half minute.
+    /// The rate over the last 30 seconds.
     pub enqueued_per_second: f64,
     pub settled_per_second: f64,
-    /// Until what waits is gone, if messages come and are settled as in the last half minute.
+    /// The time until the backlog is empty at the arrival and settlement rates of the last 30 seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_to_drain_seconds: Option<TimeToDrain>,
-    /// From the time at which a message could be received to its first delivery.
+    /// The time from the availability of a message to its first delivery.
     pub time_in_queue: Percentiles,
-    /// The same to its settlement.
+    /// The time from the availability of a message to its settlement.
     pub critical_time: Percentiles,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetRuntime>,
 }
 
-/// A number of seconds, or the word `never`: as many come as are settled, or more.
+/// A number of seconds, or the word `never` if messages arrive at least as fast as they are settled.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum TimeToDrain {
@@ -78,7 +78,7 @@ pub enum Never {
     Never,
 }
 
-/// Seconds within which so many of a hundred (or a thousand) were done; absent while there was nothing.
+/// Percentiles in seconds; absent if there were no messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Percentiles {
@@ -93,56 +93,58 @@ pub struct Percentiles {
     pub count: u64,
 }
 
-/// How a class fares against its target. A message is bad as soon as it has waited longer, whether it has started or not.
+/// The performance of a class against its target. A message is bad as soon as it has waited longer than the target,
+/// even if it has not been delivered yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TargetRuntime {
-    /// As settings write it: `10s`.
+    /// The target, as in the settings: `10s`.
     pub within: String,
-    /// The share that shall make it, like 0.99.
+    /// The required share of good messages, such as 0.99.
     pub objective: f64,
     pub good: u64,
     pub bad: u64,
-    /// The share that made it; absent while there were no messages.
+    /// The actual share of good messages; absent if there were no messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attainment: Option<f64>,
-    /// The shortest first: 5 min, 30 min, 1 h, 6 h, 3 d.
+    /// The windows, the shortest first: 5 min, 30 min, 1 h, 6 h, 3 d.
     pub windows: Vec<WindowRuntime>,
     pub alert: Alert,
 }
 
-/// The last while.
+/// The messages of a recent period.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WindowRuntime {
-    /// As settings write it: `5m`.
+    /// The length of the period, as in the settings: `5m`.
     pub window: String,
     pub good: u64,
     pub bad: u64,
-    /// How fast the allowed share of bad messages is used up: at 1 it is just used. Absent while there were no messages.
+    /// The rate at which the permitted share of bad messages is consumed; at 1 it is consumed exactly. Absent if there
+    /// were no messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burn: Option<f64>,
 }
 
-/// Whether somebody should look.
+/// The urgency of an alert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Alert {
     #[default]
     None,
-    /// It would be one of the others, if there were not too few messages to tell.
+    /// An alert is suppressed because there are too few messages for a reliable result.
     FewMessages,
-    /// Soon: what is allowed is used up faster than it should be.
+    /// Attention is needed soon: the permitted share of bad messages is consumed too fast.
     Ticket,
-    /// Now: what is allowed for a month is gone in a few days, or hours.
+    /// Attention is needed immediately: the share permitted for a month is consumed within days or hours.
     Page,
 }
 
-/// Messages of one tenant in one class.
+/// The messages of one tenant in one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TenantRuntime {
-    /// Absent: messages of no tenant, or of those that share a lane.
+    /// Absent for messages without a tenant and for those of tenants that share a lane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     pub class: String,
@@ -151,25 +153,26 @@ pub struct TenantRuntime {
     pub in_flight: u64,
 }
 
-/// Why a message has not been received yet, and behind what it waits.
+/// The reason why a message has not been received yet, and the messages ahead of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExplainedMessage {
     pub sequence_number: u64,
     /// One of `waiting`, `limited`, `locked`, `scheduled`, `delayed`, `deferred`, `in-session`.
     pub state: String,
-    /// Absent in a plain queue.
+    /// Absent in a queue without an order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_class: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// One or more sentences for people.
+    /// The reason in one or more sentences.
     pub why: String,
-    /// Messages that would be handed out before it if nothing else came, by class, the most urgent class first.
+    /// The number of messages that would be delivered first if no others arrived, by class, the most urgent class
+    /// first.
     pub ahead: Vec<Ahead>,
-    /// The sum of those.
+    /// The sum over all classes.
     pub ahead_count: u64,
 }
 
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_broker_adds_or_an_older_one_leaves_out_does_no_harm() {
+    fn unknown_and_missing_fields_of_other_versions_are_accepted() {
         let text =
             r#"{"order": {"classes": [{"name": "high", "waiting": 2, "colour": "red"}], "misfitCount": 1}}"#;
         let runtime: Runtime = serde_json::from_str(text).unwrap();

@@ -21,7 +21,7 @@ pub static PUT: Put<Claim, OwnershipInfo> = Endpoint::put(
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Claim {
-    /// An empty owner gives the partition up.
+    /// The new owner; an empty owner releases the partition.
     pub owner: String,
 }
 
@@ -31,11 +31,11 @@ pub struct Claim {
 #[schemars(rename = "Ownership")]
 pub struct OwnershipInfo {
     pub partition: u32,
-    /// Empty if the last owner gave the partition up.
+    /// Empty if the last owner released the partition.
     pub owner: String,
-    /// Grows when another owner takes over.
+    /// Increases when another owner takes over.
     pub epoch: u64,
-    /// For `If-Match`.
+    /// The value for `If-Match`.
     pub etag: String,
     pub modified_at: String,
 }

@@ -24,9 +24,9 @@ pub struct PartitionRuntime {
     pub size_bytes: u64,
     /// Bytes stored since the broker started.
     pub received_bytes: u64,
-    /// Bytes handed to readers since the broker started, counted for each reader.
+    /// Bytes delivered to readers since the broker started, counted for each reader.
     pub read_bytes: u64,
-    /// Events handed to readers since the broker started, counted for each reader.
+    /// Events delivered to readers since the broker started, counted for each reader.
     pub read_event_count: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_enqueued_at: Option<String>,
@@ -45,6 +45,6 @@ pub struct ReaderRuntime {
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_level: Option<i64>,
-    /// The event that the reader gets next.
+    /// The next event for the reader.
     pub next_sequence_number: u64,
 }

@@ -1,4 +1,4 @@
-//! Shared access policies, which people call keys: of the namespace, or of one queue, topic or hub.
+//! Shared access policies, also called keys: of the namespace, or of one queue, topic or hub.
 
 use peeklock_spec::PolicySpec;
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::endpoint::{Delete, Endpoint, Get, Page, Post, Put};
 use crate::query::PageQuery;
 
-/// The same path below the namespace, a queue, a topic and a hub.
+/// Returns the same path below the namespace, a queue, a topic and a hub.
 macro_rules! in_each_scope {
     ($path:literal) => {
         &[
@@ -36,7 +36,7 @@ pub static REGENERATE: Post<Regenerate, KeyInfo> = Endpoint::post(
     "Replaces one of the two keys of a policy",
 );
 
-/// An access key. Its `Debug` form leaves the secrets out.
+/// An access key. Its `Debug` form omits the secrets.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Policy")]
@@ -44,12 +44,12 @@ pub struct KeyInfo {
     pub name: String,
     /// `Send`, `Listen`, `Manage`.
     pub rights: Vec<String>,
-    /// Either secret works. Absent in a list.
+    /// Both secrets are valid. Absent in a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secondary_key: Option<String>,
-    /// The broker's flags or its configuration declare the policy; the API cannot change it.
+    /// Whether the broker's flags or its configuration declare the policy. The API cannot change such a policy.
     pub is_declared: bool,
     pub created_at: String,
     pub modified_at: String,
@@ -64,14 +64,14 @@ impl std::fmt::Debug for KeyInfo {
     }
 }
 
-/// Names the key to replace.
+/// The key to replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Regenerate {
     pub key: WhichKey,
 }
 
-/// Which secret of a key.
+/// One of the two secrets of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]

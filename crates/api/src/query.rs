@@ -1,4 +1,4 @@
-//! Queries: which parameters an endpoint takes, how a server reads them and how a client writes them.
+//! Queries: the parameters of an endpoint, how a server parses them and how a client writes them.
 
 use peeklock_types::SubQueue;
 
@@ -6,14 +6,14 @@ use peeklock_types::SubQueue;
 pub trait Query: Sized {
     const PARAMETERS: &'static [Parameter];
 
-    /// Reads the parameters; `value` returns the text of one, if the request has it.
+    /// Parses the parameters; `value` returns the text of one, if the request has it.
     fn read<'q>(value: impl Fn(&str) -> Option<&'q str>) -> Result<Self, WrongValue>;
 
-    /// The given parameters as text.
+    /// Returns the given parameters as text.
     fn pairs(&self) -> Vec<(&'static str, String)>;
 }
 
-/// One parameter, for the description.
+/// One parameter, for the OpenAPI description.
 #[derive(Debug)]
 pub struct Parameter {
     pub name: &'static str,
@@ -22,11 +22,11 @@ pub struct Parameter {
     pub description: &'static str,
 }
 
-/// A parameter whose value cannot be read.
+/// A parameter whose value cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongValue {
     pub name: &'static str,
-    /// What it should be.
+    /// The expected value.
     pub wanted: &'static str,
 }
 

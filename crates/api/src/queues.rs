@@ -37,30 +37,30 @@ pub struct QueueInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// Waiting to be received.
+    /// Messages that wait to be received.
     pub active_count: u64,
-    /// Locked by a receiver.
+    /// Messages that a receiver has locked.
     pub locked_count: u64,
     pub deferred_count: u64,
-    /// Not yet available.
+    /// Messages that are not yet available.
     pub scheduled_count: u64,
     pub dead_letter_count: u64,
-    /// On their way to the entity that this one forwards to.
+    /// Messages in transit to the entity that this one forwards to.
     pub transfer_count: u64,
-    /// Those that could not be forwarded.
+    /// Messages that could not be forwarded.
     pub transfer_dead_letter_count: u64,
     /// The sum of all states.
     pub message_count: u64,
     pub size_bytes: u64,
 }
 
-/// When an entity was created, changed and used. Times are written as in RFC 3339.
+/// The times at which an entity was created, changed and used, as in RFC 3339.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct History {
     pub created_at: String,
     pub updated_at: String,
     pub accessed_at: String,
-    /// Grows with each change of the settings.
+    /// Increases with each change of the settings.
     pub revision: u64,
 }

@@ -1,4 +1,4 @@
-//! The answer to a request that the server refuses.
+//! The answer to a request that the server rejects.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,8 @@ pub struct Refusal {
 #[serde(default)]
 #[schemars(inline)]
 pub struct RefusalText {
-    /// For programs; a code never changes its meaning.
+    /// The code for programs. A code never changes its meaning.
     pub code: String,
-    /// For people.
+    /// The text for people.
     pub message: String,
 }

@@ -25,7 +25,7 @@ pub static DELETE: Delete = Endpoint::delete(ONE, "Deletes a subscription with i
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Subscription")]
 pub struct SubscriptionInfo {
-    /// Without the topic.
+    /// The name without the topic.
     pub name: String,
     pub topic: String,
     #[serde(flatten)]

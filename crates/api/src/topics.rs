@@ -1,4 +1,4 @@
-//! Topics, and which of their subscriptions take a message.
+//! Topics, and the subscriptions that would receive a sample message.
 
 use peeklock_spec::TopicSpec;
 use schemars::JsonSchema;
@@ -36,7 +36,7 @@ pub struct TopicInfo {
     pub sql_rule_count: u64,
     /// Rules of all subscriptions with a correlation filter.
     pub correlation_rule_count: u64,
-    /// Messages that the subscriptions do not have yet.
+    /// Messages that the subscriptions have not received yet.
     pub scheduled_count: u64,
     pub size_bytes: u64,
     #[serde(flatten)]
