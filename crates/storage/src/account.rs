@@ -6,8 +6,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use peeklock_broker::Broker;
 use ring::hmac;
 
-/// The account that the storage emulators have, and the key that everybody knows; good on loopback, where whoever can connect is on this
-/// machine already.
+/// The account name and key of the storage emulators. The key is public, so it is safe only on loopback, where every
+/// client is already on this machine.
 pub const WELL_KNOWN_ACCOUNT: &str = "devstoreaccount1";
 pub const WELL_KNOWN_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -15,7 +15,7 @@ pub const WELL_KNOWN_KEY: &str =
 const NAME_CHARS_MAX: usize = 63;
 const KEY_BYTES_MAX: usize = 256;
 
-/// A storage account, which is a namespace of the broker under a name and key of the storage services.
+/// A storage account: a namespace of the broker under a name and a key of the storage services.
 #[derive(Clone)]
 pub struct Account {
     pub name: String,
@@ -23,7 +23,7 @@ pub struct Account {
     pub broker: Broker,
 }
 
-/// What requests are signed with. It cannot be printed.
+/// The key that signs requests. It cannot be printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AccountKey(Arc<[u8]>);
 
@@ -39,7 +39,7 @@ pub enum KeyError {
 #[error("the name of a storage account has from 1 to {NAME_CHARS_MAX} characters: a to z, 0 to 9 and '-'")]
 pub struct NameError;
 
-/// Account names are parts of host names.
+/// Rejects a name that cannot be part of a host name.
 pub fn check_account_name(name: &str) -> Result<(), NameError> {
     let is_known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let fits = (1..=NAME_CHARS_MAX).contains(&name.len()) && name.bytes().all(is_known);
@@ -55,12 +55,13 @@ impl AccountKey {
         }
     }
 
-    /// The one that everybody knows.
+    /// Returns whether this is the public key of the emulators.
     pub fn is_well_known(&self) -> bool {
         AccountKey::parse(WELL_KNOWN_KEY).is_ok_and(|known| known == *self)
     }
 
-    /// Whether `signature`, in base64, is that of `text`. Takes a time that does not depend on where they differ.
+    /// Returns whether `signature`, in base64, is the signature of `text`. The duration does not depend on the position
+    /// of a difference.
     pub(crate) fn has_signed(&self, text: &str, signature: &str) -> bool {
         let Ok(signature) = BASE64.decode(signature) else { return false };
         hmac::verify(&self.key(), text.as_bytes(), &signature).is_ok()
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_into_host_names() {
+    fn names_are_valid_in_host_names() {
         assert!(check_account_name(WELL_KNOWN_ACCOUNT).is_ok() && check_account_name("a-1").is_ok());
         for name in ["", "A", "a.b", "a/b", "ä", &"a".repeat(64)] {
             assert!(check_account_name(name).is_err(), "{name}");

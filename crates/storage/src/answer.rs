@@ -1,4 +1,4 @@
-//! What every answer has in common.
+//! Headers and bodies that all answers have in common.
 
 use std::sync::atomic::Ordering;
 
@@ -15,10 +15,10 @@ use crate::call::{VERSION, VERSION_USUAL, is_version};
 pub(crate) const ERROR_CODE: HeaderName = HeaderName::from_static("x-ms-error-code");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
-/// The services repeat ids of this length; longer ones are no ids.
+/// The maximum length of an id that an answer repeats, as in the services; longer values are ignored.
 const CLIENT_REQUEST_ID_BYTES_MAX: usize = 1024;
 
-/// What an answer repeats of its request, or is numbered with.
+/// The ids in an answer: the client's own id, and the number of the request.
 pub(crate) struct Trail {
     request_id: String,
     client_request_id: Option<HeaderValue>,
@@ -55,7 +55,7 @@ fn version(headers: &HeaderMap) -> HeaderValue {
     given.cloned().unwrap_or(HeaderValue::from_static(VERSION_USUAL))
 }
 
-/// In the form of a GUID: unlike any other of this server and of those before it.
+/// Returns a unique id in the form of a GUID. It differs from the ids of this server and of earlier ones.
 fn request_id(storage: &Storage) -> String {
     let number = storage.0.request_count.fetch_add(1, Ordering::Relaxed);
     let started = storage.0.started_at.as_millis();
@@ -63,14 +63,14 @@ fn request_id(storage: &Storage) -> String {
     format!("{:08x}-{:04x}-4000-{:04x}-{low:012x}", (started >> 16) & 0xffff_ffff, started & 0xffff, high)
 }
 
-/// An answer without a body.
+/// Returns an answer without a body.
 pub(crate) fn empty(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response
 }
 
-/// An answer with a document.
+/// Returns an answer with a document.
 pub(crate) fn xml(status: StatusCode, document: Writer) -> Response {
     let mut response = Response::new(Body::from(document.finish()));
     *response.status_mut() = status;
@@ -78,14 +78,14 @@ pub(crate) fn xml(status: StatusCode, document: Writer) -> Response {
     response
 }
 
-/// Adds a header whose value comes from stored text. What HTTP cannot carry is left out: nothing of the kind is stored.
+/// Adds a header whose value is stored text. A value that is invalid in HTTP is omitted; such values are never stored.
 pub(crate) fn put_header(response: &mut Response, name: &HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_bytes(&latin(value)) {
         response.headers_mut().insert(name, value);
     }
 }
 
-/// SDK quirk: clients write and read headers as Latin-1, so a text is sent that way if it can be, else in UTF-8.
+/// SDK quirk: clients encode and decode headers as Latin-1, so text is sent as Latin-1 if possible, otherwise as UTF-8.
 fn latin(text: &str) -> Vec<u8> {
     let latin: Option<Vec<u8>> = text.chars().map(|char| u8::try_from(u32::from(char)).ok()).collect();
     latin.unwrap_or_else(|| text.as_bytes().to_vec())

@@ -1,4 +1,4 @@
-//! A request without its body: the target taken apart, and the account that it is for.
+//! A request without its body: its target in parts, and its account.
 
 use std::borrow::Cow;
 
@@ -18,21 +18,21 @@ use crate::problem::Problem;
 use crate::{Limits, Service, Storage};
 
 pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-ms-version");
-/// Of the protocol; for requests that name none.
+/// The default protocol version, for requests that specify none.
 pub(crate) const VERSION_USUAL: &str = "2021-12-02";
-/// Before it, requests were signed in other ways and lists looked different.
+/// The oldest supported protocol version. Earlier ones sign requests in other ways and have other lists.
 const VERSION_OLDEST: &str = "2015-02-21";
 
-/// What one request asks, and of whom.
+/// One request with its service and account.
 pub(crate) struct Call<'s> {
     pub(crate) service: Service,
     pub(crate) account: &'s Account,
     pub(crate) limits: &'s Limits,
     pub(crate) uploads: &'s Uploads,
     pub(crate) parts: Parts,
-    /// What the path names behind the account: a container or a queue.
+    /// The container or queue in the path, after the account.
     pub(crate) container: Option<String>,
-    /// What it names inside of that: a blob, with all its slashes, or `messages` and what follows.
+    /// The rest of the path: a blob with all its slashes, or `messages` and the segments after it.
     pub(crate) inside: Option<String>,
     query: Vec<(String, String)>,
 }
@@ -73,12 +73,12 @@ impl<'s> Call<'s> {
         &self.parts.method
     }
 
-    /// The path as it was sent: signatures are made of it.
+    /// Returns the path as sent, which is part of the signed text.
     pub(crate) fn raw_path(&self) -> &str {
         self.parts.uri.path()
     }
 
-    /// Names in lower case.
+    /// Returns a value of the query. Names are in lower case.
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
@@ -87,7 +87,7 @@ impl<'s> Call<'s> {
         &self.query
     }
 
-    /// A number in the query, within bounds.
+    /// Returns a number in the query, within limits.
     pub(crate) fn query_number(&self, name: &str, min: u64, max: u64) -> Result<Option<u64>, Problem> {
         let Some(text) = self.query(name) else { return Ok(None) };
         let number: u64 =
@@ -102,7 +102,7 @@ impl<'s> Call<'s> {
         self.parts.headers.get(name).map(text_of)
     }
 
-    /// Host and port as the client wrote them.
+    /// Returns the host and port as the client wrote them.
     pub(crate) fn authority(&self) -> Cow<'_, str> {
         authority(&self.parts)
     }
@@ -115,7 +115,7 @@ impl<'s> Call<'s> {
         self.parts.extensions.get::<Scheme>().unwrap_or(&Scheme::HTTP)
     }
 
-    /// The address of the account, as lists begin.
+    /// Returns the address of the account, for lists.
     pub(crate) fn endpoint(&self) -> String {
         let base = format!("{}://{}/", self.scheme(), self.authority());
         if names_account(host_of(&self.authority()), self.service, &self.account.name) {
@@ -125,7 +125,7 @@ impl<'s> Call<'s> {
         }
     }
 
-    /// What the request must not have more of than it was given time and room for.
+    /// Reads the body within the limits of size and time.
     pub(crate) async fn read_body(&self, body: Body, limit_bytes: usize) -> Result<Bytes, Problem> {
         Ok(read_body(body, limit_bytes, self.limits.body_time_max).await?)
     }
@@ -150,7 +150,8 @@ pub(crate) fn is_version(version: &str) -> bool {
         && version >= VERSION_OLDEST
 }
 
-/// The account, and the path behind it: in the host name as the services have it, else at the start of the path as the emulators have it.
+/// Returns the account and the path after it. The account is in the host name, as in the services, or at the start of
+/// the path, as in the emulators.
 fn target<'s, 'p>(
     storage: &'s Storage,
     service: Service,
@@ -177,7 +178,7 @@ fn target<'s, 'p>(
     }
 }
 
-/// Whether a host is `<account>.<service>.…`.
+/// Returns whether a host is `<account>.<service>.…`.
 fn names_account(host: &str, service: Service, account: &str) -> bool {
     let mut labels = host.split('.');
     labels.next().is_some_and(|label| label.eq_ignore_ascii_case(account))
@@ -189,7 +190,7 @@ fn authority(parts: &Parts) -> Cow<'_, str> {
     parts.headers.get(HOST).map(text_of).or_else(of_target).unwrap_or_else(|| Cow::from("localhost"))
 }
 
-/// Header values are bytes: UTF-8 from some clients, Latin-1 from others.
+/// Decodes a header value, which is UTF-8 from some clients and Latin-1 from others.
 pub(crate) fn text_of(value: &HeaderValue) -> Cow<'_, str> {
     match std::str::from_utf8(value.as_bytes()) {
         Ok(text) => Cow::from(text),
@@ -197,7 +198,7 @@ pub(crate) fn text_of(value: &HeaderValue) -> Cow<'_, str> {
     }
 }
 
-/// A plus is a plus here: signatures are base64, and the clients write spaces as `%20`.
+/// Decodes percent escapes. A plus stays a plus: signatures are base64, and clients write spaces as `%20`.
 fn decode(text: &str) -> Result<String, Problem> {
     let decoded = percent_decode_str(text).decode_utf8();
     let decoded = decoded.map_err(|_| invalid_uri("the address is not UTF-8 behind its percent signs"))?;

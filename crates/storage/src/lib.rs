@@ -1,8 +1,9 @@
-//! The storage services over HTTP, as far as they are served: the Blob calls of checkpoint stores, event processors and message stores, and Queue Storage.
+//! The supported parts of the storage services over HTTP: the Blob calls of checkpoint stores, event processors and
+//! message stores, and Queue Storage.
 //!
-//! Translates between requests and the broker, in the services' own forms: shared keys and shared access signatures, path style and host style
-//! addresses, XML errors. Has no rules of its own about blobs or queues. Never listens: a server puts the [`router`] of each [`Service`]
-//! behind a socket of its own.
+//! Translates between requests and the broker in the services' formats: shared keys and shared access signatures,
+//! addresses in path style and host style, XML errors. Has no rules of its own about blobs or queues. Never listens: a
+//! server exposes the [`router`] of each [`Service`] on a separate socket.
 
 mod account;
 mod answer;
@@ -38,7 +39,7 @@ use blob::Uploads;
 use call::Call;
 use problem::Problem;
 
-/// Which of the services.
+/// A storage service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     Blob,
@@ -46,7 +47,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// As it stands in host names and signatures.
+    /// Returns the name in host names and signatures.
     fn name(self) -> &'static str {
         match self {
             Service::Blob => "blob",
@@ -55,7 +56,7 @@ impl Service {
     }
 }
 
-/// All that requests are answered from. Clones share it.
+/// The state for answering requests. Clones share it.
 #[derive(Clone)]
 pub struct Storage(Arc<Inner>);
 
@@ -68,7 +69,7 @@ struct Inner {
 }
 
 impl Storage {
-    /// An account's name must not repeat: the first counts.
+    /// Creates the state. Account names should be unique; of equal names, the first account is used.
     pub fn new(accounts: Vec<Account>, limits: Limits) -> Self {
         let started_at = accounts.first().map_or(Timestamp::ZERO, |account| account.broker.clock().now());
         let (uploads, request_count) = (Uploads::default(), AtomicU64::new(0));
@@ -80,8 +81,8 @@ impl Storage {
     }
 }
 
-/// Answers every request to one service. Whoever calls it says by an extension of the type [`http::uri::Scheme`] how the client came in, and by
-/// a [`Spelling`] how names in metadata were written.
+/// Answers every request to one service. The caller adds two extensions to a request: an [`http::uri::Scheme`] with the
+/// scheme of the client's connection, and a [`Spelling`] with the case of names in metadata.
 pub fn router(storage: Storage, service: Service) -> Router {
     Router::new().fallback(async move |request: Request| answer(&storage, service, request).await)
 }
@@ -93,7 +94,7 @@ async fn answer(storage: &Storage, service: Service, request: Request) -> Respon
     trail.stamp(answered.unwrap_or_else(|problem| problem.into_response(is_head)))
 }
 
-/// A request is authorised before its body is read.
+/// Authorises a request before its body is read, and answers it.
 async fn serve(storage: &Storage, service: Service, request: Request) -> Result<Response, Problem> {
     let (parts, mut body) = request.into_parts();
     let answered = answer_parts(storage, service, parts, &mut body).await;
@@ -103,7 +104,7 @@ async fn serve(storage: &Storage, service: Service, request: Request) -> Result<
     answered
 }
 
-/// Takes the body if it reads it.
+/// Takes the body only if the call reads it.
 async fn answer_parts(
     storage: &Storage,
     service: Service,
@@ -118,8 +119,8 @@ async fn answer_parts(
     }
 }
 
-/// Reads what is left of a small body that was refused unread. Otherwise the connection would end behind the answer, and the client's next
-/// request with it.
+/// Reads the rest of a small body that was rejected unread. Otherwise the connection would close after the answer, and
+/// the client's next request would fail.
 async fn drop_rest(body: Body) {
     const SIZE_BYTES_MAX: u64 = 64 * 1024;
     const TIME_MAX: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Why a request was refused, in the form that the storage services have for it.
+//! Rejections of requests, in the error format of the storage services.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use peeklock_web::xml::{Writer, XmlError};
 
 use crate::answer::ERROR_CODE;
 
-/// A refusal. The status and code are what SDKs look at; the text is for people and says what to do.
+/// A rejection. SDKs evaluate the status and the code; the text is for people and contains the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {text}")]
 pub(crate) struct Problem {
@@ -27,7 +27,7 @@ impl Problem {
         Problem { status, code, text: text.into(), retry_after: None }
     }
 
-    /// The request is understood, and is none of those that are served.
+    /// Returns the rejection of a valid call that is not supported.
     pub(crate) fn not_supported(text: impl Into<String>) -> Self {
         Problem::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", text)
     }
@@ -78,8 +78,8 @@ impl Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy", text)
     }
 
-    /// Builds the answer. The answer to a `HEAD` has neither a type nor a length of content.
-    // SDK quirk: .NET parses the body of every refusal with a type of content, and there is none after a `HEAD`.
+    /// Builds the answer. The answer to a `HEAD` has neither a content type nor a content length.
+    // SDK quirk: .NET parses the body of every error that has a content type, and the answer to a `HEAD` has no body.
     pub(crate) fn into_response(self, is_head: bool) -> Response {
         let body = if is_head { no_body() } else { self.document().into() };
         let mut response = Response::new(body);
@@ -90,7 +90,7 @@ impl Problem {
         }
         headers.insert(ERROR_CODE, HeaderValue::from_static(self.code));
         if let Some(retry_after) = self.retry_after {
-            // In whole seconds, and not too early.
+            // Rounded up to whole seconds, so that a client does not retry too early.
             let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
@@ -131,7 +131,8 @@ impl From<XmlError> for Problem {
     }
 }
 
-/// What every call of the broker may answer; those that know more about an error look at it first.
+/// Converts the errors that every call of the broker can return. Calls with more specific codes convert those errors
+/// first.
 impl From<&AdminError> for Problem {
     fn from(error: &AdminError) -> Self {
         let text = error.to_string();

@@ -1,5 +1,6 @@
-//! Names in metadata come back as they were written. HTTP does not tell upper from lower case, and neither does what we read it with, so whoever holds
-//! the connection says beside a request how its headers were spelled, and reads beside an answer how they should be.
+//! The case of names in metadata, which answers preserve. HTTP header names are case-insensitive and the HTTP library
+//! converts them to lower case. The owner of the connection therefore attaches the original case to a request, and
+//! reads the required case from an answer.
 
 use axum::response::Response;
 use http::HeaderName;
@@ -7,7 +8,7 @@ use http::request::Parts;
 
 use crate::answer::put_header;
 
-/// How headers for metadata are spelled: an extension of requests and of answers.
+/// The case of metadata headers: an extension of requests and answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spelling(pub Vec<String>);
 
@@ -15,7 +16,7 @@ impl Spelling {
     pub const PREFIX: &str = "x-ms-meta-";
 }
 
-/// The name behind the prefix of a header, as it was written.
+/// Returns the name after the prefix of a header, in its original case.
 pub(crate) fn spelled<'p>(parts: &'p Parts, header: &'p HeaderName) -> Option<&'p str> {
     let known = parts.extensions.get::<Spelling>().map_or(&[][..], |spelling| &spelling.0);
     let written = known.iter().find(|known| known.eq_ignore_ascii_case(header.as_str()));

@@ -1,12 +1,12 @@
-//! Times as the storage services write them: RFC 1123 in headers and lists, ISO 8601 in signatures.
+//! Times in the formats of the storage services: RFC 1123 in headers and lists, ISO 8601 in signatures.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use peeklock_types::{Timestamp, calendar};
 
-/// `Mon, 16 Nov 2026 10:00:00 GMT`, with whole seconds, rounded down.
+/// Formats a time as `Mon, 16 Nov 2026 10:00:00 GMT`, rounded down to whole seconds.
 pub(crate) fn http_date(time: Timestamp) -> String {
-    // A time that no calendar of four digits holds is of no use to a client anyway.
+    // The format has four digits for the year; later times are reduced to the latest one.
     let millis = time.as_millis().min(253_402_300_799_000);
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(millis))
 }
@@ -18,7 +18,7 @@ pub(crate) fn parse_http_date(text: &str) -> Option<Timestamp> {
 
 /// Parses `2026-11-16`, `2026-11-16T10:00Z`, `2026-11-16T10:00:00Z` or the last with a fraction, all UTC.
 pub(crate) fn parse_iso(text: &str) -> Option<Timestamp> {
-    // A date alone has no zone; a time has `Z`, and nothing else that the common grammar accepts.
+    // A date alone has no zone, and a time has `Z`; the general grammar accepts more.
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"-:.TZ".contains(&byte));
     if !is_plain || text.contains('T') != text.ends_with('Z') {
         return None;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_of_headers_are_read_and_written() {
+    fn dates_of_headers_are_parsed_and_formatted() {
         let time = Timestamp::from_millis(1_794_823_200_999);
         assert_eq!(http_date(time), "Mon, 16 Nov 2026 10:00:00 GMT");
         assert_eq!(parse_http_date(&http_date(time)), Some(Timestamp::from_millis(1_794_823_200_000)));
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_signatures_are_read_in_all_their_forms() {
+    fn times_of_signatures_are_parsed_in_all_formats() {
         let at = |millis| Some(Timestamp::from_millis(millis));
         assert_eq!(parse_iso("2026-11-16"), at(1_794_787_200_000));
         assert_eq!(parse_iso("2026-11-16T10:00Z"), at(1_794_823_200_000));
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_rejected() {
         for text in [
             "",
             "2026",

@@ -1,4 +1,5 @@
-//! Who may ask for what: a shared key opens everything of its account, a shared access signature what it names.
+//! Authorisation: a shared key permits everything in its account, a shared access signature the resources and
+//! operations that it names.
 
 mod order;
 mod permit;
@@ -13,7 +14,7 @@ use crate::problem::Problem;
 
 pub(crate) use permit::{Needs, Permit, Resource};
 
-/// What the signature of a request allows, if it is a good one.
+/// Checks the signature of a request and returns the operations that it permits.
 pub(crate) fn authorize(call: &Call<'_>) -> Result<Permit, Problem> {
     let Some(authorization) = call.header(AUTHORIZATION) else {
         return match call.query("sig") {

@@ -1,18 +1,18 @@
-//! The order in which the service sorts headers before they are signed.
+//! The order in which the service sorts headers for a signature.
 //!
-//! Not that of their bytes: hyphens count only between names that are otherwise alike, and underscores come before digits before letters. The SDKs
-//! sort that way; clients of others' making often sort by bytes.
+//! It is not the order of bytes: hyphens count only between names that are otherwise equal, and underscores sort before
+//! digits, digits before letters. The SDKs sort this way; third-party clients often sort by bytes.
 
 use std::cmp::Ordering;
 
-/// Compares names of headers, in lower case, as the service does.
+/// Compares header names in lower case, in the order of the service.
 pub(crate) fn of_service(left: &str, right: &str) -> Ordering {
     let weights = |name: &str| name.bytes().filter_map(weight).collect::<Vec<_>>();
     let by_weight = weights(left).cmp(&weights(right));
     by_weight.then_with(|| by_hyphens(left, right))
 }
 
-/// Punctuation before digits before letters; hyphens have no weight.
+/// Returns the sort weight of a byte: punctuation before digits before letters. Hyphens have no weight.
 fn weight(byte: u8) -> Option<(u8, u8)> {
     const PUNCTUATION: &[u8] = b"!#$%&*.^_`|~+";
     match byte {
@@ -26,7 +26,7 @@ fn weight(byte: u8) -> Option<(u8, u8)> {
     }
 }
 
-/// Of two names that differ in hyphens only, the one whose first hyphen comes later is first.
+/// Compares two names that differ only in hyphens: the name whose first hyphen is later sorts first.
 fn by_hyphens(left: &str, right: &str) -> Ordering {
     let at = left.bytes().zip(right.bytes()).position(|(left, right)| left != right);
     let hyphen_at = |name: &str| at.and_then(|at| name.as_bytes().get(at)) == Some(&b'-');
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hyphens_weigh_nothing_and_underscores_come_first() {
+    fn hyphens_have_no_weight_and_underscores_sort_first() {
         let mut names =
             ["x-ms-meta-ab", "x-ms-meta-a-a", "x-ms-meta-a_b", "x-ms-meta-a1", "x-ms-date", "x-ms-meta-a"];
         names.sort_by(|left, right| of_service(left, right));

@@ -1,17 +1,18 @@
 use crate::problem::Problem;
 
-/// What a signature allows.
+/// The operations that a signature permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Permit {
-    /// Signed with the key itself: everything of the account.
+    /// A signature with the key itself: everything in the account.
     Owner,
-    /// `srt` and `sp` of an account's signature.
+    /// `srt` and `sp` of an account signature.
     Account { resources: String, permissions: String },
-    /// `sp` of a signature for one container, blob or queue. That it is for what the path names, its signature has proved.
+    /// `sp` of a signature for one container, blob or queue. The signature includes the path, so a valid one belongs to
+    /// it.
     Service { permissions: String, is_object: bool },
 }
 
-/// What a call is made on, as an account's signature tells them apart.
+/// The resource of a call, in the categories of an account signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource {
     Service,
@@ -21,7 +22,8 @@ pub(crate) enum Resource {
     Object,
 }
 
-/// What a call takes. One of the letters is enough; none at all: such a signature can never do it.
+/// The permissions that a call requires. One of the letters is sufficient; without letters, no signature of that kind
+/// permits the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Needs {
     pub(crate) resource: Resource,
@@ -55,7 +57,7 @@ impl Permit {
                 }
                 has_one(permissions, needs.of_account)
             }
-            // A blob's own signature says nothing of the container around it.
+            // A signature for a blob does not apply to its container.
             Permit::Service { is_object: true, .. } if needs.resource != Resource::Object => Err(mismatch(
                 "the signature is for one blob alone; use one for its container, or the key of the account",
             )),

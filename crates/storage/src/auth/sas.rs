@@ -1,4 +1,4 @@
-//! Shared access signatures in the query: of the account, or of one container, blob or queue.
+//! Shared access signatures in the query: for the account, or for one container, blob or queue.
 
 use peeklock_types::Timestamp;
 use peeklock_web::shown;
@@ -9,11 +9,11 @@ use crate::call::{Call, is_version};
 use crate::problem::Problem;
 use crate::time::parse_iso;
 
-/// From this version on, blob signatures say what they are for.
+/// The first version in which blob signatures include the type of their resource.
 const VERSION_WITH_RESOURCE: &str = "2018-11-09";
-/// From this version on, signatures name an encryption scope.
+/// The first version in which signatures include an encryption scope.
 const VERSION_WITH_SCOPE: &str = "2020-12-06";
-/// Before it, the order of things signed was another one.
+/// The oldest supported version. Earlier ones sign the fields in another order.
 const VERSION_OLDEST: &str = "2015-04-05";
 
 pub(super) fn check(call: &Call<'_>, signature: &str) -> Result<Permit, Problem> {
@@ -35,7 +35,8 @@ pub(super) fn check(call: &Call<'_>, signature: &str) -> Result<Permit, Problem>
     Ok(permit)
 }
 
-/// Better refused than taken for less than they say.
+/// Rejects signatures with unsupported restrictions, because ignoring a restriction would permit more than the
+/// signature does.
 fn refuse_unknown_kinds(call: &Call<'_>) -> Result<(), Problem> {
     let unknown = [
         ("si", "stored access policies are not kept"),
@@ -68,7 +69,7 @@ fn check_account(call: &Call<'_>, version: &str, signature: &str) -> Result<Perm
     if version >= VERSION_WITH_SCOPE {
         lines.push(part("ses"));
     }
-    // The last line ends too.
+    // The last line also ends with a line feed.
     lines.push("");
     check_signature(call, &lines.join("\n"), signature)?;
     let letter = match call.service {

@@ -13,14 +13,14 @@ use crate::time::parse_http_date;
 
 const X_MS_DATE: HeaderName = HeaderName::from_static("x-ms-date");
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
-/// How far the clock of a client may be from ours, either way.
+/// The maximum difference between the clocks of a client and the server, in both directions.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// How a request becomes the text that is signed.
+/// The way in which the signed text is built from a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
     Full,
-    /// With fewer headers, and of the query only `comp`.
+    /// Includes fewer headers, and only `comp` from the query.
     Lite,
 }
 
@@ -36,7 +36,8 @@ pub(super) fn check(call: &Call<'_>, credentials: &str, scheme: Scheme) -> Resul
         )));
     }
     check_date(call)?;
-    // By the order of the service first, which the SDKs have; by that of bytes for those who go by the letter of the documents.
+    // The order of the service is tried first, because the SDKs use it; then the order of bytes, for clients that
+    // follow the documentation literally.
     let texts = [string_to_sign(call, scheme, order::of_service), string_to_sign(call, scheme, str::cmp)];
     if texts.iter().any(|text| call.account.key.has_signed(text, signature)) {
         return Ok(Permit::Owner);
@@ -48,7 +49,7 @@ pub(super) fn check(call: &Call<'_>, credentials: &str, scheme: Scheme) -> Resul
     )))
 }
 
-/// An old request must not work again much later.
+/// Rejects old requests, so that a recorded request cannot be replayed later.
 fn check_date(call: &Call<'_>) -> Result<(), Problem> {
     let date = call.header(X_MS_DATE).or_else(|| call.header(DATE));
     let Some(date) = date else {
@@ -100,12 +101,12 @@ pub(super) fn string_to_sign(call: &Call<'_>, scheme: Scheme, compare: Compare) 
 }
 
 fn signed_header(call: &Call<'_>, name: &HeaderName) -> String {
-    // With an x-ms-date, which is signed with its kind, this one does not count.
+    // If x-ms-date is present, it is signed with the x-ms headers and Date is ignored.
     if *name == DATE && call.parts.headers.contains_key(X_MS_DATE) {
         return String::new();
     }
     let value = call.header(name).unwrap_or_default();
-    // No length is signed of a body that is not there.
+    // The length of an empty body is signed as an empty text.
     if *name == CONTENT_LENGTH && value == "0" { String::new() } else { value.into_owned() }
 }
 

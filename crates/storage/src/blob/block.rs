@@ -1,4 +1,4 @@
-//! Put Block, Put Block List and Get Block List: how SDKs put what they read from a stream.
+//! Put Block, Put Block List and Get Block List, with which SDKs upload a stream.
 
 use std::mem::take;
 
@@ -21,7 +21,7 @@ use crate::auth::Permit;
 use crate::call::Call;
 use crate::problem::Problem;
 
-/// Enough for every id, with its element around it.
+/// The maximum size of a list: every id with its element.
 const LIST_BYTES_MAX: usize = BLOCK_COUNT_MAX * 160;
 
 pub(super) async fn put(
@@ -62,7 +62,7 @@ pub(super) async fn put_list(
     let mut condition = condition(call)?;
     let may_replace = may_replace(permit, &mut condition);
     let mut headers = of_content(call);
-    // These are of the list, and not of the blob.
+    // The HTTP header Content-Type describes the list, not the blob.
     headers.content_type = call.header("x-ms-blob-content-type").map(|text| text.trim().to_owned());
     let metadata = metadata(call)?;
     let body = call.read_body(take(body), LIST_BYTES_MAX).await?;
@@ -111,7 +111,7 @@ pub(super) async fn list(
     let broker = &call.account.broker;
     let (committed, uncommitted) = broker.blocks(container.clone(), blob.clone()).await.map_err(refused)?;
     let mut response = empty(StatusCode::OK);
-    // A blob of which there are only blocks has no state yet.
+    // A blob with only uncommitted blocks has no state yet.
     if let Ok(found) = broker.blob(container, blob).await {
         let lease_id = lease_id(call, "x-ms-lease-id")?;
         check_read(found.lease.as_ref(), call.now(), lease_id).map_err(of_lease)?;

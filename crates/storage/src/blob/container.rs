@@ -51,7 +51,7 @@ pub(super) async fn delete(
     Ok(empty(StatusCode::ACCEPTED))
 }
 
-/// Properties and metadata in one: the service answers the second call with a part of the first's headers.
+/// Returns properties and metadata: the service answers Get Metadata with a subset of the headers of Get Properties.
 pub(super) async fn show(call: &Call<'_>, permit: &Permit, name: ContainerName) -> Result<Response, Problem> {
     permit.check(Needs { resource: Resource::Container, of_account: "r", of_service: "" })?;
     let condition = condition(call)?;

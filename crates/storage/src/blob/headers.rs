@@ -1,4 +1,4 @@
-//! What stands in the headers of the Blob calls.
+//! The headers of the Blob calls.
 
 use axum::response::Response;
 use http::header::{
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 use crate::spelling::{self, Spelling, spelled};
 use crate::time::{http_date, parse_http_date};
 
-/// Headers with this start that are understood, or change nothing here.
+/// The supported headers with this prefix, and those without an effect here.
 const KNOWN: [&str; 20] = [
     "x-ms-date",
     "x-ms-version",
@@ -39,7 +39,7 @@ const KNOWN: [&str; 20] = [
     "x-ms-range-get-content-md5",
 ];
 
-/// Things that a query can name, and that are not there.
+/// Query parameters that name unsupported resources, each with a reason.
 const ABSENT: [(&str, &str); 4] = [
     ("snapshot", "there are no snapshots"),
     ("versionid", "there are no versions of blobs"),
@@ -47,7 +47,7 @@ const ABSENT: [(&str, &str); 4] = [
     ("where", "blobs have no tags"),
 ];
 
-/// Refuses tags, tiers, checksums and whatever else would be passed over.
+/// Rejects tags, tiers, checksums and other headers that would otherwise be ignored.
 pub(super) fn check_unknown(call: &Call<'_>) -> Result<(), Problem> {
     if let Some((name, why)) =
         ABSENT.iter().find(|(name, _)| call.query(name).is_some_and(|value| !value.is_empty()))
@@ -81,7 +81,7 @@ pub(super) fn metadata(call: &Call<'_>) -> Result<Metadata, Problem> {
     Ok(metadata)
 }
 
-/// What was said of the content: in headers of the service's own, or of HTTP.
+/// Returns the headers that describe the content: those of the service, or those of HTTP.
 pub(super) fn of_content(call: &Call<'_>) -> BlobHeaders {
     let text = |own: &str, of_http: Option<HeaderName>| {
         let text = call.header(own).or_else(|| of_http.and_then(|name| call.header(name)));
@@ -113,20 +113,20 @@ pub(super) fn condition(call: &Call<'_>) -> Result<Condition, Problem> {
     })
 }
 
-/// Reads a header that names a lease.
+/// Parses a header with a lease id.
 pub(super) fn lease_id(call: &Call<'_>, name: &'static str) -> Result<Option<LeaseId>, Problem> {
     let Some(text) = call.header(name).filter(|text| !text.trim().is_empty()) else { return Ok(None) };
     let wrong = |error| Problem::header(name, format!("is '{}'; {error}", shown(&text)));
     LeaseId::parse(text.trim()).map(Some).map_err(wrong)
 }
 
-/// As it stands in lists; headers have it in quotes.
+/// Returns the tag as in lists; headers enclose it in quotes.
 pub(super) fn tag(etag: Etag) -> String {
-    // Nonzero, so that no client takes the first for none.
+    // The tag is nonzero, because clients could interpret zero as a missing tag.
     format!("0x{:015X}", etag.0.saturating_add(1))
 }
 
-/// SDK quirk: some send back the tag as a list had it, without quotes.
+/// SDK quirk: some SDKs return the tag as in a list, without quotes.
 fn parse_tag(text: &str) -> Tag {
     if text == "*" {
         return Tag::Any;
@@ -147,7 +147,7 @@ pub(super) fn put_metadata(response: &mut Response, metadata: &Metadata) {
     spelling::put_metadata(response, metadata.iter());
 }
 
-/// Status and state of a lease, and while it is held its kind.
+/// Returns the status and the state of a lease, and its kind while it is held.
 pub(super) fn lease_texts(
     lease: Option<&Lease>,
     now: Timestamp,
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_read_with_and_without_quotes() {
+    fn tags_are_parsed_with_and_without_quotes() {
         for etag in [Etag(0), Etag(7), Etag(u64::MAX - 1)] {
             assert_eq!(parse_tag(&tag(etag)), Tag::Is(etag));
             assert_eq!(parse_tag(&format!("\"{}\"", tag(etag))), Tag::Is(etag));

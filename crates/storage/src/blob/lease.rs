@@ -30,7 +30,7 @@ pub(super) async fn act(
 ) -> Result<Response, Problem> {
     let action = action(call)?;
     permit.check(needs(&action, blob.is_some()))?;
-    // The id says here which lease is meant, and is no condition.
+    // In this call, the id names the lease to change and is not a condition.
     let condition = Condition { lease_id: None, ..condition(call)? };
     let leased = call.account.broker.lease_blob(container, blob, action, condition).await.map_err(refused)?;
     Ok(answer(call, action, &leased))
@@ -65,7 +65,7 @@ fn action(call: &Call<'_>) -> Result<LeaseAction, Problem> {
     })
 }
 
-/// A random GUID, version 4.
+/// Returns a random GUID, version 4.
 fn new_id() -> LeaseId {
     LeaseId(uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid().as_u128())
 }
@@ -115,7 +115,7 @@ fn answer(call: &Call<'_>, action: LeaseAction, leased: &Leased) -> Response {
     match leased.lease.map(|lease| (lease.id, lease.term)) {
         None => {}
         Some((_, LeaseTerm::Breaking { until })) => {
-            // In whole seconds, and not too early.
+            // Rounded up to whole seconds, so that a client does not retry too early.
             let rest = until.since(call.now());
             let seconds = rest.as_secs() + u64::from(rest.subsec_nanos() > 0);
             put_header(&mut response, &HeaderName::from_static("x-ms-lease-time"), &seconds.to_string());

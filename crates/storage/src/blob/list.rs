@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::problem::Problem;
 use crate::time::http_date;
 
-/// What a list can be asked to include. What is not there cannot be missing, so only the metadata makes a difference.
+/// The values of `include`. Only `metadata` has an effect, because the broker stores none of the others.
 const INCLUDABLE: [&str; 13] = [
     "metadata",
     "deleted",
@@ -81,7 +81,7 @@ fn endpoint(call: &Call<'_>) -> String {
 }
 
 fn includes_metadata(call: &Call<'_>) -> Result<bool, Problem> {
-    // SDK quirk: .NET sends the names of its enumeration, as in `Metadata`.
+    // SDK quirk: .NET sends the names of its enumeration, such as `Metadata`.
     let include = call.query("include").unwrap_or_default().to_ascii_lowercase();
     let mut parts = include.split(',').map(str::trim);
     if let Some(unknown) = parts.clone().find(|part| !INCLUDABLE.contains(part)) {
@@ -90,10 +90,10 @@ fn includes_metadata(call: &Call<'_>) -> Result<bool, Problem> {
     Ok(parts.any(|part| part == "metadata"))
 }
 
-/// A marker is the name that a page begins with.
+/// Parses the page of a list. A marker is the first name of a page.
 fn page(call: &Call<'_>) -> Result<Page, Problem> {
     let text = |name| call.query(name).unwrap_or_default().to_owned();
-    // More than the service hands out is asked for, and less is given, as there.
+    // As in the service, a larger number than the limit is accepted and reduced to the limit.
     let count_max = call.query_number("maxresults", 1, u64::MAX)?.unwrap_or(u64::MAX);
     let count_max = usize::try_from(count_max).unwrap_or(usize::MAX).min(PAGE_COUNT_MAX);
     Ok(Page { prefix: text("prefix"), from: text("marker"), count_max })

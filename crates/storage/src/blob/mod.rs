@@ -1,5 +1,5 @@
-//! The Blob calls that checkpoint stores, event processors and message stores make: containers, block blobs of limited size, their metadata,
-//! leases, and lists. All others are refused in words.
+//! The Blob calls of checkpoint stores, event processors and message stores: containers, block blobs of limited size,
+//! their metadata, leases, and lists. All other calls are rejected with an explanation.
 
 mod block;
 mod container;
@@ -22,7 +22,7 @@ use crate::problem::Problem;
 
 pub(crate) use upload::Uploads;
 
-/// What the refusals say is there.
+/// The list of supported calls in the text of a rejection.
 const SERVED: &str = "served are: create, delete, lease and list containers, and read and set their properties and metadata; put (block blobs \
                       of at most 4 MiB, also in blocks), read, lease, delete and list blobs, and read and set their properties and metadata";
 
@@ -37,7 +37,7 @@ enum Asked {
     PutBlock(Place),
     PutBlockList(Place),
     ListBlocks(Place),
-    /// Of a blob, or without one of the container.
+    /// For a blob, or without one for the container.
     Lease(ContainerName, Option<BlobName>),
     SetMetadata(Place),
     Read(Place),
@@ -45,7 +45,7 @@ enum Asked {
     Delete(Place),
 }
 
-/// Where a blob is.
+/// The address of a blob.
 type Place = (ContainerName, BlobName);
 
 pub(crate) async fn answer(call: &Call<'_>, permit: &Permit, body: &mut Body) -> Result<Response, Problem> {

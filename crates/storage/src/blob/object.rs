@@ -49,7 +49,7 @@ pub(super) async fn put(
     Ok(response)
 }
 
-/// Whoever may only create must not replace: that becomes a condition.
+/// Returns whether the permit includes replacing a blob. Otherwise adds the condition that the blob does not exist.
 pub(super) fn may_replace(permit: &Permit, condition: &mut Condition) -> bool {
     let may_replace = permit.check(needs("w")).is_ok();
     if !may_replace {
@@ -109,7 +109,7 @@ pub(super) async fn delete(
     Ok(response)
 }
 
-/// Content and properties, or of a `HEAD` the properties alone.
+/// Returns content and properties; for a `HEAD` only the properties.
 pub(super) async fn read(call: &Call<'_>, permit: &Permit, place: Place) -> Result<Response, Problem> {
     let blob = match find(call, permit, place).await? {
         Ok(blob) => blob,
@@ -151,7 +151,7 @@ pub(super) async fn metadata(call: &Call<'_>, permit: &Permit, place: Place) -> 
     Ok(response)
 }
 
-/// A blob to read, or the answer for those who have it already.
+/// Returns the blob to read, or the answer for a client that already has its current state.
 async fn find(
     call: &Call<'_>,
     permit: &Permit,
@@ -183,7 +183,7 @@ async fn find(
     Ok(Ok(blob))
 }
 
-/// `bytes=FROM-` or `bytes=FROM-TO`. What is no range of bytes is no range, as HTTP has it.
+/// Parses `bytes=FROM-` or `bytes=FROM-TO`. As in HTTP, a value in another unit or form is ignored.
 fn range(call: &Call<'_>, size: usize) -> Result<Option<Range<usize>>, Problem> {
     let Some(text) = call.header("x-ms-range").or_else(|| call.header(RANGE)) else { return Ok(None) };
     let Some((from, to)) = text.trim().strip_prefix("bytes=").and_then(|text| text.split_once('-')) else {

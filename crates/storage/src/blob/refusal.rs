@@ -1,4 +1,4 @@
-//! Refusals of the broker with the codes that SDKs look for.
+//! Errors of the broker as the codes that SDKs expect.
 
 use http::StatusCode;
 use peeklock_broker::blob::limits::CONTENT_BYTES_MAX;
@@ -18,7 +18,8 @@ pub(super) fn refused(error: AdminError) -> Problem {
         BlobError::ConditionNotMet { .. } => condition_not_met(text),
         BlobError::TooLarge { .. } => too_large(),
         BlobError::Header => Problem::bad("InvalidHeaderValue", text),
-        // No conflict: SDKs take every 409 for a blob that exists, and event processors for a partition that somebody else has.
+        // Not a conflict: SDKs interpret every 409 as an existing blob, and event processors as a partition with
+        // another owner.
         BlobError::TooManyContainers | BlobError::TooManyBlobs | BlobError::Full => {
             Problem::new(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", text)
         }
@@ -56,7 +57,7 @@ pub(super) fn of_lease(error: LeaseError) -> Problem {
     Problem::new(status, code, error.to_string())
 }
 
-/// The service has other codes for some errors of a container's lease.
+/// Returns the error for a container's lease; the service uses other codes for some of these errors.
 pub(super) fn of_container_lease(error: LeaseError) -> Problem {
     let problem = of_lease(error);
     let code = match error {

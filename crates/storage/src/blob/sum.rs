@@ -1,4 +1,4 @@
-//! The MD5 of contents: a check of what came, and a property of what is kept.
+//! The MD5 of a content: a check of the received bytes, and a property of the stored blob.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,10 +11,10 @@ use crate::problem::Problem;
 
 pub(super) const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
-/// Contents above this are summed on a thread of their own.
+/// The maximum size of a content that is hashed on the current thread; larger ones use a blocking thread.
 const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
-/// Returns the sum of a body in base64, after a comparison with the one that the request names.
+/// Returns the MD5 of a body in base64 and compares it with the one in the request.
 pub(super) async fn checked(call: &Call<'_>, content: &Bytes) -> Result<String, Problem> {
     let given = given(call)?;
     let sum = of(content.clone()).await;
@@ -33,7 +33,7 @@ fn given(call: &Call<'_>) -> Result<Option<String>, Problem> {
     if is_sum { Ok(Some(text.to_owned())) } else { Err(wrong()) }
 }
 
-/// Returns the sum of a content in base64.
+/// Returns the MD5 of a content in base64.
 pub(super) async fn of(content: Bytes) -> String {
     let sum = |content: &[u8]| BASE64.encode(Md5::digest(content));
     if content.len() <= AT_ONCE_BYTES_MAX {

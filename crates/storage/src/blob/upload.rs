@@ -1,4 +1,5 @@
-//! Bodies on their way in. All that are large share a budget, so that many at once cannot fill the memory.
+//! Bodies that are being received. Large bodies share a budget, so that many concurrent uploads cannot exhaust the
+//! memory.
 
 use std::sync::Arc;
 
@@ -14,13 +15,14 @@ use super::refusal::too_large;
 use crate::call::Call;
 use crate::problem::Problem;
 
-/// Bodies up to this size are read at any time.
+/// The maximum size of a body that is read without using the budget.
 const SMALL_BYTES_MAX: usize = 64 * 1024;
 const UPLOAD_KIB_MAX: u32 = 64 * 1024;
-/// Of a body that is too large, so much is read and dropped, so that the client comes to read the refusal.
+/// The number of bytes of an oversized body that are read and dropped, so that the client proceeds to read the
+/// rejection.
 const DROPPED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Room for large bodies. Clones share it.
+/// The budget for large bodies. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Uploads(Arc<Semaphore>);
 
@@ -30,7 +32,7 @@ impl Default for Uploads {
     }
 }
 
-/// A content that was read. Its room is given back when it goes.
+/// A received content. Its share of the budget is released on drop.
 pub(super) struct Upload {
     pub(super) content: Bytes,
     _room: Option<OwnedSemaphorePermit>,

@@ -1,4 +1,5 @@
-//! A message between its stored form and the text that the service knows: what was sent over AMQP has a text and an id here, too.
+//! Conversion between the stored form of a message and the text of the service. Messages sent over AMQP have a text and
+//! an id here, too.
 
 use std::fmt;
 
@@ -12,17 +13,17 @@ use ring::digest::{SHA256, digest};
 use uuid::fmt::Hyphenated;
 use uuid::{Builder, Uuid};
 
-/// The id of a message, as the service writes it.
+/// The id of a message in the format of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Guid(pub(super) Uuid);
 
 impl Guid {
-    /// Returns a random one, of version 4.
+    /// Returns a random id, version 4.
     pub(super) fn new() -> Self {
         Guid(Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid())
     }
 
-    /// Returns the same one for the same text: version 8, which leaves the bits to its user.
+    /// Returns an id that depends only on the input: version 8, whose bits the application defines.
     fn derived(kind: &str, of: &[u8]) -> Self {
         let hash = digest(&SHA256, &[kind.as_bytes(), of].concat());
         let mut bytes = [0; 16];
@@ -36,7 +37,7 @@ impl Guid {
         has_hyphens.then(|| Uuid::try_parse(text).ok())?.map(Guid)
     }
 
-    /// The message's own id if it is a GUID, else one that follows from it.
+    /// Returns the message's own id if it is a GUID, otherwise one derived from it.
     fn of(number: SequenceNumber, id: Option<&MessageId>) -> Self {
         match id {
             Some(MessageId::Uuid(bytes)) => Guid(Uuid::from_bytes(*bytes)),
@@ -62,7 +63,8 @@ pub(super) fn store(id: Guid, text: String, out: &mut BytesMut) -> Result<(), De
     StoredMessage::encode(out, &Sections::scan(&message)?, None)
 }
 
-/// The stored form with another text. Whatever else the message says stays; a footer does not, for it speaks of the old body.
+/// Returns the stored form with another text. The other sections are retained, apart from a footer, which describes the
+/// old body.
 pub(super) fn replace(stored: &[u8], text: String) -> Result<Vec<u8>, DecodeError> {
     let bare = StoredMessage::parse(stored)?.bare();
     let mut message = Message::decode(bare)?;
@@ -72,7 +74,7 @@ pub(super) fn replace(stored: &[u8], text: String) -> Result<Vec<u8>, DecodeErro
     Ok([stored.get(..front).unwrap_or_default(), &message.to_bytes()].concat())
 }
 
-/// What the service shows of a stored message.
+/// The values of a stored message that the service returns.
 pub(super) struct Shown {
     pub(super) id: Guid,
     pub(super) text: String,
@@ -92,7 +94,7 @@ pub(super) fn show(number: SequenceNumber, stored: &[u8]) -> Result<Shown, Decod
     Ok(Shown { id: Guid::of(number, id.as_ref()), text })
 }
 
-/// The bytes as text if they are one that XML can carry, else in base64.
+/// Returns the bytes as text if XML can contain it, otherwise in base64.
 fn text_of(bytes: Bytes) -> String {
     match std::str::from_utf8(&bytes) {
         Ok(text) if text.chars().all(is_xml) => text.to_owned(),
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_shown() {
+    fn a_stored_message_is_shown() {
         let (id, mut out) = (Guid::new(), BytesMut::new());
         store(id, "häuser & <höfe>".to_owned(), &mut out).unwrap();
         let shown = show(NUMBER, &out).unwrap();
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_that_are_no_text_are_shown_in_base64() {
+    fn bodies_that_are_not_text_are_shown_in_base64() {
         assert_eq!(text(Message::data("plain")), "plain");
         assert_eq!(text(Message::data(vec![0xff, 0xfe])), "//4=");
         assert_eq!(text(Message::data("a\u{0}b")), BASE64.encode("a\u{0}b"));
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_has_an_id_that_stays() {
+    fn every_message_has_a_stable_id() {
         let id = |message: Message| show(NUMBER, &stored(message)).unwrap().id;
         let guid = "c8847220-5552-4956-b654-0a7c845e0ff9";
         assert_eq!(id(Message::data("x").with_message_id(guid)).to_string(), guid);
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_text_leaves_the_rest_as_it_was() {
+    fn a_new_text_leaves_the_other_values_unchanged() {
         let message = Message::data("old").with_message_id("order 17").with_property("colour", "red");
         let before = stored(message);
         let after = replace(&before, "new".to_owned()).unwrap();

@@ -1,4 +1,4 @@
-//! Messages: put, taken for a while, looked at, changed and deleted.
+//! Messages: put, get, peek, update, delete and clear.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const POP_RECEIPT: HeaderName = HeaderName::from_static("x-ms-popreceipt");
 const NEXT_VISIBLE: HeaderName = HeaderName::from_static("x-ms-time-next-visible");
 
 const TEXT_SIZE_BYTES_MAX: usize = 64 * 1024;
-/// A text in which every character is escaped, and the document around it.
+/// The maximum size of a text in which every character is escaped, with its document.
 const BODY_SIZE_BYTES_MAX: usize = TEXT_SIZE_BYTES_MAX * 6 + 4096;
 const HIDDEN_FOR_USUAL: Duration = Duration::from_secs(30);
 const TIME_TO_LIVE_USUAL: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -113,7 +113,7 @@ impl Request<'_, '_> {
         let changed = broker.change_message(name.clone(), receipt.token, hidden_for, stored.as_deref()).await;
         let changed = changed.map_err(|error| refusal::of(&error))?;
         let mut response = empty(StatusCode::NO_CONTENT);
-        // One that has failed too often is with the dead letters now, and its receipt is good for nothing.
+        // A message with too many deliveries is now dead-lettered, and its receipt is invalid.
         let (token, visible) = match changed {
             Some(changed) => (changed.token, visible_from(call.now(), &changed.message)),
             None => (receipt.token, call.now()),
@@ -154,7 +154,7 @@ impl Request<'_, '_> {
         Ok(seconds.map(Duration::from_secs))
     }
 
-    /// `None`: it lives for ever.
+    /// Returns the time to live; `None` if the message never expires.
     fn time_to_live(&self) -> Result<Option<Duration>, Problem> {
         match self.call.query("messagettl") {
             None => Ok(Some(TIME_TO_LIVE_USUAL)),
@@ -167,7 +167,8 @@ impl Request<'_, '_> {
     }
 }
 
-/// The stored form of a message with another text. Whatever else it says is kept, so it is read first; its receipt is looked at when it is changed.
+/// Returns the stored form of a message with another text. The message is read first, because its other values are
+/// retained; its receipt is checked by the update.
 async fn replaced(
     call: &crate::call::Call<'_>,
     name: &EntityName,
@@ -184,7 +185,7 @@ async fn replaced(
     message::replace(&found.body, text).map_err(|error| unreadable(found.message.sequence_number, &error))
 }
 
-/// Why a message could not be put.
+/// The reason why a message was not stored.
 enum Failure {
     Unreadable(DecodeError),
     Refused(AdminError),
@@ -214,7 +215,7 @@ fn unreadable(number: SequenceNumber, error: &DecodeError) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", text)
 }
 
-/// The text of a message that comes in.
+/// Returns the text of a received message.
 fn text_of(body: &[u8]) -> Result<String, Problem> {
     let document = read(body)?;
     let text = document.child("MessageText").filter(|_| document.name == "QueueMessage");
@@ -234,7 +235,7 @@ fn text_of(body: &[u8]) -> Result<String, Problem> {
     Ok(text.text.clone())
 }
 
-/// Messages that were taken, or that were only looked at.
+/// Writes messages that were received or peeked.
 fn show_all(messages: &[Message]) -> Result<Response, Problem> {
     let mut writer = Writer::document();
     writer.begin("QueueMessagesList", &[]);
@@ -246,7 +247,7 @@ fn show_all(messages: &[Message]) -> Result<Response, Problem> {
         if let Some(token) = *token {
             write_receipt(&mut writer, PopReceipt { token, id: shown.id }, next_visible(message));
         }
-        // The broker counts what has failed; the one that is under way counts here, too.
+        // The broker counts failed deliveries; the service also counts the current one.
         writer.number("DequeueCount", message.delivery_count.saturating_add(token.is_some().into()));
         writer.text("MessageText", &shown.text);
         writer.end();
@@ -257,7 +258,7 @@ fn show_all(messages: &[Message]) -> Result<Response, Problem> {
 
 fn write_head(writer: &mut Writer, id: Guid, message: &engine::Message) {
     let time_to_live = message.details.as_ref().and_then(|details| details.time_to_live);
-    // A message that lives for ever does so until the end of the year 9999.
+    // A message that never expires has an expiry time at the end of the year 9999.
     let expires = time_to_live.map_or(Timestamp::MAX, |span| message.enqueued_at + span);
     writer.text("MessageId", &id.to_string());
     writer.text("InsertionTime", &http_date(message.enqueued_at));
@@ -273,7 +274,7 @@ fn next_visible(message: &engine::Message) -> Timestamp {
     visible_from(message.enqueued_at, message)
 }
 
-/// When others get it next; `now` if nothing keeps it from them.
+/// Returns the time at which other receivers can get the message; `now` if it is available.
 fn visible_from(now: Timestamp, message: &engine::Message) -> Timestamp {
     let due = message.details.as_ref().and_then(|details| details.due);
     message.locked_until.or(due).unwrap_or(now)

@@ -1,4 +1,4 @@
-//! The names and values that a queue carries for its owner, in headers.
+//! The metadata of a queue, in headers.
 
 use axum::response::Response;
 use http::request::Parts;
@@ -9,10 +9,10 @@ use crate::call::text_of;
 use crate::problem::Problem;
 use crate::spelling::{Spelling, put_metadata, spelled};
 
-/// What the service allows; names and values together.
+/// The limit of the service for names and values together.
 const SIZE_BYTES_MAX: usize = 8 * 1024;
 
-/// By name, as they were written.
+/// Parses the metadata, sorted by name, with the client's case.
 pub(super) fn read(parts: &Parts) -> Result<Metadata, Problem> {
     let (headers, mut pairs) = (&parts.headers, Vec::new());
     for name in headers.keys() {
@@ -51,7 +51,7 @@ pub(super) fn write(metadata: &Metadata, response: &mut Response) {
     put_metadata(response, metadata.0.iter().map(|(name, value)| (name.as_str(), value.as_str())));
 }
 
-/// Names that differ only in case are the same name.
+/// Compares metadata. Names that differ only in case are equal.
 pub(super) fn is_same(left: &Metadata, right: &Metadata) -> bool {
     let mut pairs = left.0.iter().zip(&right.0);
     left.0.len() == right.0.len()

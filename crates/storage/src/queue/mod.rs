@@ -1,4 +1,4 @@
-//! Queue Storage over the broker's own queues: what is put here can be received over AMQP, and the other way round.
+//! Queue Storage over the broker's queues: messages put here can be received over AMQP, and vice versa.
 
 mod message;
 mod messages;
@@ -18,7 +18,7 @@ use crate::auth::{Needs, Permit, Resource};
 use crate::call::Call;
 use crate::problem::Problem;
 
-/// What a path names.
+/// The resource in a path.
 enum Place<'c> {
     Service,
     Queue(&'c str),
@@ -56,7 +56,7 @@ fn name(queue: &str) -> Result<EntityName, Problem> {
     name.ok_or_else(|| refusal::bad_name(queue))
 }
 
-/// A request, and what it may do. Its body goes a way of its own: it cannot be shared between threads.
+/// A request with its permit. The body is passed separately, because it cannot be shared between threads.
 #[derive(Clone, Copy)]
 struct Request<'r, 's> {
     call: &'r Call<'s>,
@@ -81,7 +81,7 @@ impl Request<'_, '_> {
         self.permit.check(Needs { resource, of_account, of_service })
     }
 
-    /// The call is known, and not served.
+    /// Returns the rejection of a call that is not supported.
     fn unknown(&self) -> Problem {
         Problem::not_supported(format!(
             "{} with comp='{}' and restype='{}' is not supported here; docs/storage-queues.md says what is",

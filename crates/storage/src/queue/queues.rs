@@ -1,4 +1,4 @@
-//! Queues: made, deleted, and what they carry.
+//! Queues: create, delete, and their metadata.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Request<'_, '_> {
         }
     }
 
-    /// A queue that is there already with the same metadata is as good as new.
+    /// Creates a queue. Succeeds if the queue already exists with the same metadata.
     async fn create(self, name: &EntityName) -> Result<Response, Problem> {
         self.may(Resource::Container, "wc", "")?;
         check_new_name(name.as_str())?;
@@ -64,7 +64,8 @@ impl Request<'_, '_> {
         let found = self.find(name).await?;
         let mut response = empty(StatusCode::OK);
         metadata::write(&found.metadata, &mut response);
-        // Those that can be had here some day: hidden ones too, but not those that are set aside.
+        // Messages that are or will be available here: includes hidden messages, excludes deferred and dead-lettered
+        // ones.
         let count = found.counts.active_count + found.counts.scheduled_count;
         response.headers_mut().insert(COUNT, HeaderValue::from(count));
         Ok(response)
@@ -79,7 +80,7 @@ impl Request<'_, '_> {
         Ok(empty(StatusCode::NO_CONTENT))
     }
 
-    /// There are no stored access policies.
+    /// Returns an empty list: stored access policies are not supported.
     async fn show_policies(self, name: &EntityName) -> Result<Response, Problem> {
         self.may(Resource::Container, "", "")?;
         self.find(name).await?;
@@ -109,7 +110,8 @@ fn is_taken(error: &EngineError) -> bool {
     matches!(error, EngineError::AlreadyExists { .. })
 }
 
-/// What storage queues have: nothing is set aside, as far as that can be, and each message says itself how long it lives.
+/// Returns the settings of a storage queue: the highest delivery limit, so that messages are practically never
+/// dead-lettered, and no default time to live, because each message specifies its own.
 fn settings() -> QueueSettings {
     QueueSettings {
         lock_duration: Duration::from_secs(30),
@@ -118,7 +120,7 @@ fn settings() -> QueueSettings {
     }
 }
 
-/// The service has narrower rules for names than the broker; what is made here keeps them.
+/// Checks the name of a new queue against the rules of the service, which are narrower than those of the broker.
 fn check_new_name(name: &str) -> Result<(), Problem> {
     if !NAME_CHARS.contains(&name.chars().count()) {
         let text = format!("the name '{name}' has {} characters; use 3 to 63", name.chars().count());

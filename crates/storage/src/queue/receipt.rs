@@ -1,4 +1,4 @@
-//! Pop receipts: opaque to clients, and all that is needed to find the message again.
+//! Pop receipts: opaque to clients, with everything that is needed to find the message.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::message::Guid;
 
-/// What a receipt says: which message, under which token, and the id that it was shown with. So nobody has to read the message to see
-/// that the id in an address belongs to it.
+/// The content of a receipt: the message, its lock token, and the id that the client received. With the id, the id in
+/// an address can be checked without reading the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PopReceipt {
     pub(super) token: LockToken,
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn receipts_come_back_and_need_no_escapes() {
+    fn receipts_are_decoded_and_need_no_escapes() {
         let receipt = PopReceipt {
             token: LockToken::new(SequenceNumber(7), u64::MAX),
             id: Guid(Uuid::from_bytes([251; 16])),

@@ -1,4 +1,4 @@
-//! What the service says for each refusal of the broker.
+//! Errors of the broker as errors of the service.
 
 use http::StatusCode;
 use peeklock_broker::engine::Error as EngineError;
@@ -49,7 +49,7 @@ fn of_engine(error: &EngineError, text: String) -> Problem {
     }
 }
 
-/// The name is one that no entity has.
+/// Returns the rejection of a name that is not valid for an entity.
 pub(super) fn bad_name(name: &str) -> Problem {
     Problem::bad(
         "InvalidResourceName",

@@ -1,4 +1,4 @@
-//! The service as a whole: which queues there are, and its properties, of which none can be changed.
+//! Calls on the service itself: the list of queues, and its properties, which are read-only.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 use crate::time::http_date;
 
 const LIST_COUNT_MAX: u64 = 5000;
-/// Queues that are looked at in one go.
+/// The number of queues that one request to the broker returns.
 const PAGE_COUNT: usize = 1000;
 const PROPERTIES_SIZE_BYTES_MAX: usize = 64 * 1024;
 
@@ -69,7 +69,8 @@ impl Request<'_, '_> {
         Ok(xml(StatusCode::OK, writer))
     }
 
-    /// Queues after `marker`, which is the name of the last one that was shown. Those whose names have parts cannot be named here.
+    /// Returns queues after `marker`, the name of the last listed queue. Queues with a '/' in their names are omitted,
+    /// because they cannot be addressed here.
     async fn find_all(&self, prefix: &str, marker: &str, max: usize) -> Result<Vec<EntityInfo>, Problem> {
         let mut start = match marker {
             "" => PageStart::Skip(0),
@@ -101,7 +102,7 @@ impl Request<'_, '_> {
         }
     }
 
-    /// Nothing is logged or measured for the account, and browsers of other origins are not let in.
+    /// Returns the properties: logging and metrics are off, and cross-origin requests are not permitted.
     fn show_properties(self) -> Result<Response, Problem> {
         self.may(Resource::Service, "r", "")?;
         let mut writer = Writer::document();
@@ -154,7 +155,7 @@ fn no_retention(writer: &mut Writer) {
     writer.end();
 }
 
-/// The first thing that is switched on, or a rule for other origins.
+/// Returns the first property that is enabled, or the first cross-origin rule.
 fn first_change(properties: &Element) -> Option<&str> {
     let is_on =
         |element: &Element| element.trimmed().eq_ignore_ascii_case("true") || element.name == "CorsRule";

@@ -1,4 +1,5 @@
-//! Guards the edge of Blob Storage: who is let in, the statuses, codes and headers that SDKs look at, and that nothing is passed over in silence.
+//! Tests Blob Storage over HTTP: authorisation, the statuses, codes and headers that SDKs evaluate, and that no part of
+//! a request is silently ignored.
 
 use crate::common::{Client, WRONG_KEY};
 
@@ -7,7 +8,7 @@ type Headers<'a> = &'a [(&'a str, &'a str)];
 const PUT: Headers<'static> = &[("x-ms-blob-type", "BlockBlob")];
 
 #[tokio::test]
-async fn a_blob_from_its_container_to_its_end() {
+async fn a_blob_is_created_changed_listed_and_deleted() {
     let client = Client::start().await;
     let created = client.send("PUT", "/checkpoints?restype=container", &[("x-ms-meta-A", "b")], "").await;
     assert_eq!((created.status, created.header("x-ms-meta-a")), (201, None));
@@ -48,7 +49,7 @@ async fn a_blob_from_its_container_to_its_end() {
 }
 
 #[tokio::test]
-async fn errors_have_the_form_of_the_service() {
+async fn errors_have_the_format_of_the_service() {
     let client = Client::start().await;
     let refused =
         client.send("GET", "/nowhere?restype=container", &[("x-ms-client-request-id", "own-1")], "").await;
@@ -68,7 +69,7 @@ async fn errors_have_the_form_of_the_service() {
 }
 
 #[tokio::test]
-async fn reads_in_part_and_by_state() {
+async fn reads_support_ranges_and_conditions() {
     let client = Client::start().await;
     client.send("PUT", "/box?restype=container", &[], "").await;
     let put = client.send("PUT", "/box/a", PUT, "hello").await;
@@ -92,7 +93,7 @@ async fn reads_in_part_and_by_state() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_is_told_and_changes_nothing() {
+async fn unsupported_calls_are_rejected_and_change_nothing() {
     let client = Client::start().await;
     client.send("PUT", "/box?restype=container", &[], "").await;
     client.send("PUT", "/box/a", PUT, "hello").await;
@@ -141,7 +142,7 @@ async fn names_and_metadata_are_checked() {
 }
 
 #[tokio::test]
-async fn only_a_fresh_signature_with_the_right_key_comes_in() {
+async fn only_a_recent_signature_with_the_right_key_is_accepted() {
     let client = Client::start().await;
     let path = "/box?restype=container";
     let wrong = client.clone().with_key(WRONG_KEY).send("PUT", path, &[], "").await;
@@ -162,14 +163,14 @@ async fn only_a_fresh_signature_with_the_right_key_comes_in() {
     assert_eq!((nothing.status, nothing.code()), (400, "InvalidUri"));
     for minutes in [-14, 14] {
         let status = client.clone().with_clock(minutes).send("HEAD", path, &[], "").await.status;
-        assert_eq!(status, 404, "{minutes}: let in, and nothing was created by the others");
+        assert_eq!(status, 404, "{minutes}: accepted, and the rejected requests created nothing");
     }
 }
 
 #[tokio::test]
 async fn headers_are_signed_in_either_order_and_by_either_scheme() {
     let client = Client::start().await;
-    // By bytes the underscore comes behind the digit, in the order of the service before it.
+    // By bytes, the underscore sorts after the digit; in the order of the service, before it.
     let metadata = [("x-ms-meta-a1", "1"), ("x-ms-meta-a_1", "2"), ("x-ms-meta-ab", "3")];
     let sorted = [metadata[1], metadata[0], metadata[2]];
     assert_eq!(client.send_sorted("PUT", "/one?restype=container", &metadata).await.status, 201);
@@ -180,7 +181,7 @@ async fn headers_are_signed_in_either_order_and_by_either_scheme() {
 }
 
 #[tokio::test]
-async fn the_account_may_stand_in_the_host() {
+async fn the_account_can_be_in_the_host_name() {
     let client = Client::start().await;
     let host = [("host", "devstoreaccount1.blob.example.org:10000")];
     let created = client.send_at("PUT", "/box?restype=container", &host).await;
@@ -201,7 +202,7 @@ async fn the_account_may_stand_in_the_host() {
 }
 
 #[tokio::test]
-async fn signatures_open_what_they_name() {
+async fn signatures_permit_the_resources_that_they_name() {
     let client = Client::start().await;
     client.send("PUT", "/box?restype=container", &[], "").await;
     client.send("PUT", "/box/a", PUT, "hello").await;

@@ -1,4 +1,4 @@
-//! Guards blobs in blocks at the edge.
+//! Tests blobs in blocks over HTTP.
 
 use crate::common::Client;
 
@@ -7,7 +7,7 @@ fn list(parts: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_list_of_blocks_makes_a_blob() {
+async fn a_block_list_creates_a_blob() {
     let client = Client::start().await;
     client.send("PUT", "/box?restype=container", &[], "").await;
     for (id, body) in [("MDA%3D", "world"), ("MDE%3D", "hello ")] {

@@ -1,4 +1,4 @@
-//! A storage service over a journal in memory, and a client that signs as the SDKs do.
+//! A storage service over a journal in memory, and a client that signs requests like the SDKs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Client {
         Client { clock_minutes, ..self }
     }
 
-    /// `path` behind the account.
+    /// Sends a request; `path` follows the account.
     pub(crate) async fn send(
         &self,
         method: &str,
@@ -86,7 +86,7 @@ impl Client {
         self.signed(method, &format!("/{WELL_KNOWN_ACCOUNT}{path}"), headers, body, true).await
     }
 
-    /// With everything behind the host as it stands in a recording.
+    /// Sends a request whose target is the recorded one.
     pub(crate) async fn replay(
         &self,
         method: &str,
@@ -97,12 +97,12 @@ impl Client {
         self.signed(method, target, headers, body, true).await
     }
 
-    /// To an account in the host.
+    /// Sends a request with the account in the host name.
     pub(crate) async fn send_at(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.signed(method, path, headers, "", true).await
     }
 
-    /// With the headers signed in the order that they are given.
+    /// Sends a request whose headers are signed in the given order.
     pub(crate) async fn send_sorted(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.signed(method, &format!("/{WELL_KNOWN_ACCOUNT}{path}"), headers, "", false).await
     }
@@ -182,7 +182,7 @@ impl Client {
         Answer::of(self.routes.clone().oneshot(request).await.unwrap()).await
     }
 
-    /// Letters of permissions, services and resource types, and for how long it is good.
+    /// Returns an account signature with these permissions, services and resource types, valid for some minutes.
     pub(crate) fn account_sas(&self, sp: &str, ss: &str, srt: &str, minutes: i64) -> String {
         let se = self.iso(minutes);
         let text = format!("{WELL_KNOWN_ACCOUNT}\n{sp}\n{ss}\n{srt}\n\n{se}\n\n\n{SAS_VERSION}\n\n");
@@ -215,7 +215,7 @@ impl Client {
         httpdate::fmt_http_date(std::time::UNIX_EPOCH + since)
     }
 
-    /// A day is enough for what these tests ask.
+    /// Formats a time some minutes from now. The tests need at most a day.
     fn iso(&self, minutes: i64) -> String {
         let date = httpdate::fmt_http_date(
             std::time::UNIX_EPOCH + Duration::from_millis(self.at(minutes).as_millis()),

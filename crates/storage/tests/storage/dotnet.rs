@@ -1,4 +1,4 @@
-//! Guards what .NET needs of Blob Storage: the recorded requests of its event processors, signed anew, get the recorded answers.
+//! Tests Blob Storage with .NET: the recorded requests of its event processors, signed again, get the recorded answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,9 @@ struct Exchange {
     answer_body: String,
 }
 
-/// Headers that the client makes itself.
+/// Headers that the test client sets itself.
 const OWN: [&str; 6] = ["host", "user-agent", "x-ms-date", "authorization", "content-length", "accept"];
-/// What must come back as it was recorded.
+/// Headers that must equal the recorded ones.
 const COMPARED: [&str; 8] = [
     "x-ms-error-code",
     "x-ms-lease-status",
@@ -70,7 +70,7 @@ fn parse(text: &str) -> Vec<Exchange> {
     all
 }
 
-/// A recording has `guid-N` where a GUID was.
+/// Replaces each `guid-N` of a recording by a GUID.
 fn with_guids(text: &str) -> String {
     let mut parts = text.split("guid-");
     let mut out = parts.next().unwrap().to_owned();
@@ -84,7 +84,7 @@ fn with_guids(text: &str) -> String {
 
 struct Replay {
     client: Client,
-    /// The broker's tags by the names that the recording has for them.
+    /// The broker's tags by their names in the recording.
     tags: BTreeMap<String, String>,
     seen: BTreeSet<String>,
 }
@@ -96,7 +96,7 @@ impl Replay {
         for (name, value) in exchange.headers.iter().filter(|(name, _)| !OWN.contains(&name.as_str())) {
             let value = match name.as_str() {
                 "if-match" => self.tag(exchange, value).await,
-                // The recorded sum is that of the body with its first GUIDs.
+                // The recorded MD5 is that of the body with the original GUIDs.
                 "content-md5" if exchange.body.contains("guid-") => BASE64.encode(Md5::digest(&body)),
                 _ => with_guids(value),
             };
@@ -106,7 +106,8 @@ impl Replay {
         self.client.replay(&exchange.method, &with_guids(&exchange.target), &headers, &body).await
     }
 
-    /// The tag that a request names; of one whose change was not recorded, the blob is asked. Sent without quotes, as .NET does.
+    /// Returns the tag that a request names, without quotes, as in .NET. If the change that created the tag was not
+    /// recorded, the tag is read from the blob.
     async fn tag(&self, exchange: &Exchange, name: &str) -> String {
         if let Some(tag) = self.tags.get(name) {
             return tag.clone();
@@ -158,14 +159,15 @@ fn compare_list(recorded: &str, listed: &str, at: &str) {
             let (open, close) = (format!("<{element}>"), format!("</{element}>"));
             text.split(&open).skip(1).map(|part| part.split(&close).next().unwrap().to_owned()).collect()
         };
-        // .NET's store puts empty blobs, and a service has their sum as well.
+        // .NET's store puts empty blobs; the service also returns their MD5.
         if element != "Content-MD5" || recorded.contains("<Content-MD5>") {
             assert_eq!(all(listed), all(recorded), "{at}: {element}");
         }
     }
 }
 
-/// A request that is no part of the recording, made of one that is: where it comes, which one, and what is put for what.
+/// A request that is derived from a recorded one: the number of the exchange that follows it, the number of its model,
+/// and the replacements.
 type LeftOut<'a> = (usize, usize, &'a [(&'a str, &'a str)]);
 
 async fn replay(text: &str, left_out: &[LeftOut<'_>]) {
@@ -208,9 +210,9 @@ async fn an_event_processor_host_leases_its_partitions() {
     replay(include_str!("../dotnet/blob-eph-lease.txt"), &left_out).await;
 }
 
-/// What was refused when it was recorded.
+/// These recordings were made when the broker rejected the requests.
 #[tokio::test]
-async fn the_requests_that_stopped_processors_are_answered_as_the_service_does() {
+async fn requests_that_stopped_processors_are_answered_like_the_service() {
     for text in [include_str!("../dotnet/blob-today.txt"), include_str!("../dotnet/blob-eph-today.txt")] {
         let client = Client::start().await;
         let mut replay = Replay { client, tags: BTreeMap::new(), seen: BTreeSet::new() };

@@ -1,4 +1,5 @@
-//! Guards leases and sums at the edge: statuses, codes and headers that SDKs look at. What follows on what is tested with the machine.
+//! Tests leases and MD5 checksums over HTTP: the statuses, codes and headers that SDKs evaluate. The state transitions
+//! are tested in the blobs crate.
 
 use std::time::Duration;
 
@@ -55,9 +56,9 @@ async fn start() -> Client {
     client
 }
 
-/// The same calls on a blob and on a container.
+/// Makes the same calls on a blob and on a container.
 #[tokio::test(start_paused = true)]
-async fn the_five_calls_have_the_answers_of_the_service() {
+async fn the_five_lease_calls_are_answered_like_the_service() {
     let client = start().await;
     for path in ["/box/a", "/box?restype=container"] {
         let place = Place { client: &client, path };
@@ -107,7 +108,7 @@ async fn the_five_calls_have_the_answers_of_the_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_a_condition_on_every_use() {
+async fn a_lease_is_a_condition_of_every_call() {
     let client = start().await;
     let blob = Place { client: &client, path: "/box/a" };
     let acquire = [("x-ms-lease-duration", "15"), ("x-ms-proposed-lease-id", A)];
@@ -151,12 +152,16 @@ async fn a_lease_is_a_condition_on_every_use() {
     assert_eq!(delete(&[with(B)]).await, (412, "LeaseIdMismatchWithContainerOperation".to_owned()));
     let shown = client.send("HEAD", "/box?restype=container", &[with(B)], "").await;
     assert_eq!((shown.status, shown.code()), (412, "LeaseIdMismatchWithContainerOperation"));
-    assert_eq!(client.send("PUT", "/box/b", PUT, "").await.status, 201, "blobs come and go all the same");
+    assert_eq!(
+        client.send("PUT", "/box/b", PUT, "").await.status,
+        201,
+        "the container's lease does not restrict its blobs"
+    );
     assert_eq!(delete(&[with(A)]).await, (202, String::new()));
 }
 
 #[tokio::test]
-async fn sums_are_checked_kept_and_shown() {
+async fn checksums_are_checked_stored_and_returned() {
     let client = start().await;
     let put = async |sum: &str, body: &str| {
         let answer = client.send("PUT", "/box/b", &[PUT, &[("content-md5", sum)]].concat(), body).await;
@@ -167,7 +172,7 @@ async fn sums_are_checked_kept_and_shown() {
     for bad in ["?", "YQ=="] {
         assert_eq!(put(bad, "hello").await, (400, "InvalidMd5".to_owned(), None));
     }
-    // The service sums what comes without a sum, too.
+    // The service also computes the MD5 of a body without one.
     for path in ["/box/a", "/box/b"] {
         let read = client.send("GET", path, &[], "").await;
         assert_eq!((read.header("content-md5"), &*read.body), (Some(MD5_OF_HELLO), "hello"));

@@ -1,4 +1,4 @@
-//! The storage services over HTTP, without a socket.
+//! Tests of the storage services over HTTP, without a socket.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod blob;

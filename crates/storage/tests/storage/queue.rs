@@ -1,4 +1,4 @@
-//! Queue Storage call by call: statuses, headers, documents and refusals, on time that the test moves.
+//! Tests each call of Queue Storage with virtual time: statuses, headers, documents and rejections.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use tower::ServiceExt;
 struct Rig {
     router: Router,
     broker: Broker,
-    /// What is behind the question mark of each request: a signature that allows everything.
+    /// The query of each request: a signature that permits everything.
     signature: String,
     _running: Running,
 }
@@ -39,7 +39,7 @@ impl Answer {
         self
     }
 
-    /// A refusal, in the service's form.
+    /// Asserts that the answer is a rejection in the format of the service.
     #[track_caller]
     fn refused(self, status: u16, code: &str) {
         let answer = self.expect(status);
@@ -52,7 +52,7 @@ impl Answer {
         self.headers.get(name).unwrap_or_else(|| panic!("{name}: {}", self.body)).to_str().unwrap()
     }
 
-    /// The texts of all elements of this name.
+    /// Returns the texts of all elements with this name.
     fn elements(&self, name: &str) -> Vec<&str> {
         let (begin, end) = (format!("<{name}>"), format!("</{name}>"));
         self.body.split(&begin).skip(1).map(|rest| rest.split_once(&end).unwrap().0).collect()
@@ -63,13 +63,13 @@ impl Answer {
         self.elements(name).first().unwrap_or_else(|| panic!("{name}: {}", self.body))
     }
 
-    /// The address of the first message, with its receipt.
+    /// Returns the address of the first message, with its receipt.
     fn address(&self) -> String {
         format!("/jobs/messages/{}?popreceipt={}", self.element("MessageId"), self.element("PopReceipt"))
     }
 }
 
-/// An account's signature.
+/// Returns an account signature.
 fn sign(permissions: &str, resources: &str) -> String {
     let (end, version) = ("2999-01-01T00:00:00Z", "2021-12-02");
     let lines =
@@ -141,7 +141,7 @@ async fn wait(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_is_made_once_and_again_only_with_the_same_metadata() {
+async fn a_queue_is_created_again_only_with_the_same_metadata() {
     let rig = Rig::start().await;
     let make = async |value| rig.ask_with("PUT", "/jobs", &[("x-ms-meta-owner", value)], "").await;
     assert_eq!(make("anna").await.expect(201).body, "");
@@ -200,7 +200,7 @@ async fn queues_are_listed_page_by_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_is_put_taken_and_deleted() {
+async fn a_message_is_put_received_and_deleted() {
     let rig = Rig::with_queue().await;
     let put = rig.put("a &lt;b&gt;&#13;\nc").await;
     assert_eq!(put.element("InsertionTime"), put.element("TimeNextVisible"));
@@ -209,7 +209,7 @@ async fn a_message_is_put_taken_and_deleted() {
     assert_eq!((taken.element("MessageId"), taken.element("DequeueCount")), (put.element("MessageId"), "1"));
     assert_ne!(taken.element("TimeNextVisible"), taken.element("InsertionTime"));
     assert!(rig.take().await.elements("QueueMessage").is_empty());
-    assert_eq!(rig.count().await, "1", "hidden ones count");
+    assert_eq!(rig.count().await, "1", "hidden messages count");
     rig.ask("DELETE", &put.address(), "").await.refused(400, "PopReceiptMismatch");
     let other = taken.address().replace(taken.element("MessageId"), "c8847220-5552-4956-b654-0a7c845e0ff9");
     rig.ask("DELETE", &other, "").await.refused(404, "MessageNotFound");
@@ -219,7 +219,7 @@ async fn a_message_is_put_taken_and_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receipt_is_good_until_somebody_else_has_the_message() {
+async fn a_receipt_is_valid_until_another_receiver_gets_the_message() {
     let rig = Rig::with_queue().await;
     let put = rig.put("x").await;
     rig.ask("DELETE", &put.address(), "").await.expect(204);
@@ -235,7 +235,7 @@ async fn a_receipt_is_good_until_somebody_else_has_the_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_keeps_the_place_and_the_id() {
+async fn an_update_keeps_the_position_and_the_id() {
     let rig = Rig::with_queue().await;
     for text in ["one", "two"] {
         rig.put(text).await;
@@ -261,7 +261,7 @@ async fn a_change_keeps_the_place_and_the_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_can_be_hidden_at_first_and_lives_for_so_long() {
+async fn a_message_can_be_hidden_initially_and_expires() {
     let rig = Rig::with_queue().await;
     let put = |target: &'static str| {
         rig.ask("POST", target, "<QueueMessage><MessageText>x</MessageText></QueueMessage>")
@@ -275,7 +275,7 @@ async fn a_message_can_be_hidden_at_first_and_lives_for_so_long() {
         1
     );
     wait(10).await;
-    assert!(rig.take().await.elements("QueueMessage").is_empty(), "it has expired");
+    assert!(rig.take().await.elements("QueueMessage").is_empty(), "the message has expired");
     let forever = put("/jobs/messages?messagettl=-1").await.expect(201);
     assert_eq!(forever.element("ExpirationTime"), "Fri, 31 Dec 9999 23:59:59 GMT");
     for (target, code) in [
@@ -294,7 +294,7 @@ async fn a_message_can_be_hidden_at_first_and_lives_for_so_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clear_takes_held_messages_too() {
+async fn clear_also_removes_hidden_messages() {
     let rig = Rig::with_queue().await;
     for text in ["one", "two"] {
         rig.put(text).await;
@@ -307,7 +307,7 @@ async fn clear_takes_held_messages_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_that_are_no_messages_are_refused() {
+async fn invalid_message_documents_are_rejected() {
     let rig = Rig::with_queue().await;
     let put = async |body: &str| rig.ask("POST", "/jobs/messages", body).await;
     put("").await.refused(400, "InvalidXmlDocument");
@@ -332,7 +332,7 @@ async fn bodies_that_are_no_messages_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queues_that_storage_queues_are_not_are_refused() {
+async fn topics_and_queues_with_sessions_are_rejected() {
     let rig = Rig::start().await;
     let name = |name: &str| EntityName::parse(name).unwrap();
     rig.broker.create(name("news"), EntityKind::Topic, QueueSettings::default(), None).await.unwrap();
@@ -350,7 +350,7 @@ async fn queues_that_storage_queues_are_not_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn properties_are_shown_and_stay_as_they_are() {
+async fn properties_are_returned_and_read_only() {
     let rig = Rig::with_queue().await;
     let target = "/?restype=service&comp=properties";
     let shown = rig.ask("GET", target, "").await.expect(200);
@@ -368,7 +368,7 @@ async fn properties_are_shown_and_stay_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_call_takes_its_own_permission() {
+async fn each_call_requires_its_own_permission() {
     let mut rig = Rig::with_queue().await;
     rig.put("x").await;
     let put = document("y");
@@ -396,7 +396,7 @@ async fn each_call_takes_its_own_permission() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_there_after_a_restart() {
+async fn queues_and_messages_survive_a_restart() {
     let journal = MemoryJournal::new();
     let rig = Rig::open(&journal).await;
     rig.ask_with("PUT", "/jobs", &[("x-ms-meta-owner", "anna")], "").await.expect(201);
