@@ -1,5 +1,5 @@
-//! Who may ask for what. Every call but health and the description of the API shows a token; metrics have rules of
-//! their own.
+//! Authorisation. Every call apart from health and the API description requires a token; metrics have rules of their
+//! own.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -14,7 +14,7 @@ use crate::state::Namespace;
 const FORWARD: HeaderName = HeaderName::from_static("servicebussupplementaryauthorization");
 const FORWARD_DEAD_LETTERS: HeaderName = HeaderName::from_static("servicebusdlqsupplementaryauthorization");
 
-/// Refuses a request whose token does not have `right` on what lies at `path`.
+/// Rejects a request whose token does not have `right` at `path`.
 pub(crate) fn authorize(namespace: &Namespace, head: &Head, path: &str, right: Right) -> Result<(), Problem> {
     let Some(token) = head.token() else {
         let text = "the request has no Authorization header; send the name of a key and the key as HTTP Basic, a shared access signature, \
@@ -33,7 +33,7 @@ pub(crate) fn authorize(namespace: &Namespace, head: &Head, path: &str, right: R
     )))
 }
 
-/// What a token stands for, or a key itself.
+/// Returns the claim of a token or of a key.
 fn claim(namespace: &Namespace, token: &str, path: &str, now_s: u64) -> Result<Claim, Problem> {
     match basic(token) {
         Some(pair) => {
@@ -44,7 +44,7 @@ fn claim(namespace: &Namespace, token: &str, path: &str, now_s: u64) -> Result<C
     }
 }
 
-/// `None`: another kind of authorization. `Some(None)`: this kind, but malformed.
+/// Parses basic authorization. `None`: another kind of authorization. `Some(None)`: malformed.
 pub(crate) fn basic(token: &str) -> Option<Option<(String, String)>> {
     const KIND: &str = "Basic ";
     let kind = token.get(..KIND.len())?;
@@ -71,8 +71,8 @@ pub(crate) fn now_s(namespace: &Namespace) -> u64 {
     namespace.now().as_millis() / 1000
 }
 
-/// An entity hands on messages in its owner's name. So whoever makes it forward must be allowed to send to the target: with the token of the
-/// request, or with another one beside it.
+/// Rejects forwarding to a target to which the client may not send, because an entity forwards messages on behalf of
+/// its owner. The right is proved by the token of the request or by a second token.
 pub(crate) fn check_targets(
     namespace: &Namespace,
     head: &Head,
@@ -112,7 +112,7 @@ fn may_send(namespace: &Namespace, head: &Head, target: &EntityName, header: &He
         || extra.is_some_and(|token| is_for_host(namespace, head, token, now_s))
 }
 
-/// SDK quirk: JS signs such a token for the bare host, without a scheme; it means the whole namespace.
+/// SDK quirk: JS signs such a token for the bare host without a scheme, which denotes the whole namespace.
 fn is_for_host(namespace: &Namespace, head: &Head, token: &str, now_s: u64) -> bool {
     let claim = namespace.access.check_token(token, head.authority(), now_s);
     claim.is_ok_and(|claim| claim.is_of_namespace() && claim.rights().has(Right::Send))
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn basic_authorization_is_read() {
+    fn basic_authorization_is_parsed() {
         let pair = |name: &str, key: &str| Some(Some((name.to_owned(), key.to_owned())));
         assert_eq!(basic("Basic YTpiOmM="), pair("a", "b:c"), "a key may have colons");
         assert_eq!(basic("basic YTpi"), pair("a", "b"));

@@ -1,4 +1,4 @@
-//! What both kinds of management do with entities.
+//! Operations on entities that ATOM and JSON share.
 
 use peeklock_access::ChangeError;
 use peeklock_broker::hubs::HubView;
@@ -10,10 +10,10 @@ use crate::problem::Problem;
 use crate::request::Condition;
 use crate::state::Namespace;
 
-/// How often a change is tried that meets others: somebody may be faster once, but not again and again.
+/// The maximum number of attempts of a change that conflicts with concurrent changes.
 pub(crate) const ATTEMPT_COUNT_MAX: usize = 3;
 
-/// An entity of this kind: one of another kind under the same name is not there, for those who ask for this one.
+/// Returns the entity if it has this kind. An entity of another kind is reported as missing.
 pub(crate) async fn show(broker: &Broker, name: EntityName, kind: EntityKind) -> Result<EntityInfo, Problem> {
     let entity = broker.show(name).await?;
     if entity.kind == kind {
@@ -22,8 +22,8 @@ pub(crate) async fn show(broker: &Broker, name: EntityName, kind: EntityKind) ->
     Err(Problem::NotFound(format!("'{}' is a {}, not a {kind}", entity.name, entity.kind)))
 }
 
-/// Creates an entity. Policies that one of the same name has left behind, because it deleted itself when idle, are forgotten first: their
-/// keys are not good for this one.
+/// Creates an entity. First removes policies of an earlier entity with the same name that deleted itself when idle, so
+/// that their keys are not valid for the new one.
 pub(crate) async fn create(
     namespace: &Namespace,
     name: EntityName,
@@ -37,7 +37,7 @@ pub(crate) async fn create(
     Ok(created)
 }
 
-/// Deletes an entity with all that belongs to it. `kind`: only if it is of this kind.
+/// Deletes an entity with everything that belongs to it. `kind`: only if it has this kind.
 pub(crate) async fn delete(
     namespace: &Namespace,
     name: EntityName,
@@ -57,7 +57,7 @@ pub(crate) async fn delete(
     blocking(move || access.forget_entity(&name)).await
 }
 
-/// Like [`create`], for a hub.
+/// Creates a hub; see [`create`].
 pub(crate) async fn create_hub(
     namespace: &Namespace,
     name: EntityName,
@@ -70,7 +70,7 @@ pub(crate) async fn create_hub(
     Ok(created)
 }
 
-/// Like [`delete`], for a hub.
+/// Deletes a hub; see [`delete`].
 pub(crate) async fn delete_hub(
     namespace: &Namespace,
     name: EntityName,
@@ -81,7 +81,7 @@ pub(crate) async fn delete_hub(
     blocking(move || access.forget_entity(&name)).await
 }
 
-/// Refuses if a rule is not as the request expects it.
+/// Rejects the request if a rule does not have the expected state.
 pub(crate) async fn check_rule(
     broker: &Broker,
     subscription: &EntityName,
@@ -111,7 +111,8 @@ pub(crate) fn changed_meanwhile(name: &EntityName) -> Problem {
     Problem::Precondition(format!("'{name}' is not in the state that the request expects; read it again"))
 }
 
-/// A change that was meant for any state may meet another one: then it is tried again.
+/// Converts the error of a change. A change without an expected revision can conflict with another one and is then
+/// retried.
 pub(crate) fn update_problem(error: AdminError, was_expected: bool) -> Problem {
     match Problem::from(error) {
         Problem::Precondition(text) if !was_expected => Problem::Conflict(text),
@@ -119,7 +120,7 @@ pub(crate) fn update_problem(error: AdminError, was_expected: bool) -> Problem {
     }
 }
 
-/// Runs what waits for a disk where it holds up nobody else.
+/// Runs blocking disk work on a separate thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ChangeError> + Send + 'static,
 ) -> Result<T, Problem> {

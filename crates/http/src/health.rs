@@ -1,4 +1,4 @@
-//! Whether the broker works: by sending a message to itself and receiving it, with everything durable on the way.
+//! Health of the broker: it sends a message to itself and receives it, with full durability.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use tokio::time::Instant;
 
 use crate::problem::Problem;
 
-/// How long a result is good: many may ask, the disk is asked once.
+/// The time for which a result is reused, so that many requests cause only one disk access.
 const FRESH_FOR: Duration = Duration::from_secs(1);
-/// A broker that needs longer is not ready for work.
+/// The time limit of the test. A slower broker is not ready.
 const TEST_TIME_MAX: Duration = Duration::from_secs(5);
-/// Messages of earlier tests that were cut off; more than that were never under way at once.
+/// The maximum number of leftover messages from interrupted tests; fewer were ever in flight at once.
 const LEFTOVER_COUNT_MAX: u64 = 1000;
 const WINDOW_BYTES: i64 = 1 << 20;
 
-/// The exact words of the official emulator: test frameworks wait for them.
+/// The exact text of the official emulator, for which test frameworks wait.
 const HEALTHY: &str = r#"{"status":"healthy","message":"Service is healthy."}"#;
 const UNHEALTHY: &str =
     r#"{"status":"unhealthy","message":"Service not available. Please try after some time."}"#;
 
-/// The state of all brokers of this server.
+/// The health of all brokers of this server.
 pub(crate) struct Health {
     brokers: Vec<Broker>,
     last: Mutex<Last>,
@@ -62,7 +62,7 @@ impl Health {
         Health { brokers, last: Mutex::new(Last::default()) }
     }
 
-    /// Others wait while one tests, and share what it finds.
+    /// Returns the result. Concurrent callers wait for one test and share its result.
     async fn is_healthy(&self) -> bool {
         let mut last = self.last.lock().await;
         if last.at.is_some_and(|at| at.elapsed() < FRESH_FOR) {
@@ -87,7 +87,7 @@ impl Health {
 
     async fn test(&self, number: u64) -> Result<(), Failure> {
         for broker in &self.brokers {
-            // Reaches every shard; the message below only one.
+            // The list reaches every shard; the message reaches only one.
             broker.list(Listing::All, Page { start: PageStart::Skip(0), top: 1 }).await?;
             pass_a_message(broker, number).await?;
         }
@@ -141,7 +141,7 @@ async fn pass_a_message(broker: &Broker, number: u64) -> Result<(), Failure> {
                         if matches!(found, DeliveredBody::Whole(found) if found == body.as_bytes()) {
                             is_back = true;
                         } else if limit < LEFTOVER_COUNT_MAX {
-                            // Of a test that was cut off: gone now.
+                            // A leftover message of an interrupted test, which is now removed.
                             limit += 1;
                             hand_over(Batch::from(Credit { receiver, limit, drain: Drain::Keep })).await?;
                         } else {
@@ -156,7 +156,7 @@ async fn pass_a_message(broker: &Broker, number: u64) -> Result<(), Failure> {
     hand_over(Batch::from(Request::Gone)).await
 }
 
-/// A receiver with credit for one message, and one message.
+/// Returns a receiver with credit for one message, and one message.
 fn exchange(entity: EntityId, receiver: peeklock_broker::engine::ReceiverId, body: &str) -> Batch {
     let (sub_queue, mode, session) = (SubQueue::Main, ReceiveMode::ReceiveAndDelete, SessionAsk::None);
     let mut batch = Batch::default();

@@ -1,7 +1,8 @@
-//! Management over HTTP: ATOM for the Azure SDKs, JSON for everything else, health, metrics, and a description of the API.
+//! Management over HTTP: ATOM for the Azure SDKs, JSON for other clients, health, metrics, and a description of the
+//! API.
 //!
-//! Translates between requests and the broker; has no rules of its own about entities or messages. Never listens: a server puts the
-//! [`router`] behind its sockets.
+//! Translates between requests and the broker; has no rules of its own about entities or messages. Never listens: a
+//! server exposes the [`router`] on its sockets.
 
 mod api;
 mod atom;
@@ -27,8 +28,9 @@ pub use state::{Arrival, HttpState, Namespace};
 
 use request::Head;
 
-/// Answers every request that is not for a WebSocket. Whoever calls it says by extensions of the types [`http::uri::Scheme`] and [`Arrival`] how the
-/// client came in: for the links in answers, and for what only programs on this machine may see.
+/// Answers every request that is not for a WebSocket. The caller adds the extensions [`http::uri::Scheme`] and
+/// [`Arrival`] to a request: they determine the links in answers, and the access to values that only local programs may
+/// read.
 pub fn router(state: HttpState) -> Router {
     Router::new().fallback(async move |request: Request| answer(&state, request).await)
 }
@@ -64,7 +66,8 @@ enum Surface {
     Root,
 }
 
-/// An entity may be called `health`, `metrics` or `api/…`: management clients always send their version.
+/// Selects the API of a request. Entities can have names such as `health`, `metrics` or `api/…`; management clients are
+/// recognised by their version parameter.
 fn surface(head: &Head) -> Surface {
     let words: Vec<&str> = head.segments.iter().map(String::as_str).collect();
     match words.as_slice() {

@@ -1,4 +1,4 @@
-//! Why a request was refused, told the same way to both kinds of clients.
+//! The rejection of a request, for ATOM and JSON clients.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use peeklock_types::{NameError, SettingsError};
 use peeklock_web::BodyError;
 use peeklock_web::xml::{Writer, XmlError};
 
-/// A refusal; its text is for people and says what to do.
+/// A rejection. Its text is for people and contains the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
     #[error("{0}")]
     BadRequest(String),
     #[error("{0}")]
     Unauthorized(String),
-    /// The token is good, but not for this.
+    /// The token is valid, but does not permit this request.
     #[error("{0}")]
     Forbidden(String),
     #[error("{0}")]
@@ -32,7 +32,7 @@ pub(crate) enum Problem {
     Method { method: String, allow: String },
     #[error("{0}")]
     Exists(String),
-    /// Something else happens at the same time; the same request may succeed later.
+    /// Conflicts with a concurrent operation; the same request can succeed later.
     #[error("{0}")]
     Conflict(String),
     #[error("{0}")]
@@ -45,7 +45,7 @@ pub(crate) enum Problem {
     Slow { seconds: u64 },
     #[error("{0}")]
     Quota(String),
-    /// Too many in too short a time.
+    /// A rate limit is exceeded.
     #[error("{text}")]
     Throttled { text: String, retry_after: Duration },
     #[error("{0}")]
@@ -74,7 +74,7 @@ impl Problem {
         }
     }
 
-    /// For programs; never changes.
+    /// Returns the code for programs. A code never changes.
     fn code(&self) -> &'static str {
         match self {
             Problem::BadRequest(_) => "badRequest",
@@ -102,13 +102,14 @@ impl Problem {
     }
 
     pub(crate) fn into_xml(self) -> Response {
-        // SDK quirk: on management calls the SDKs read 403 as "quota exceeded", so a missing right is 401 here, as on the service.
+        // SDK quirk: on management calls the SDKs interpret 403 as "quota exceeded", so a missing right is 401, as in
+        // the service.
         let problem = match self {
             Problem::Forbidden(text) => Problem::Unauthorized(text),
             other => other,
         };
         let mut detail = problem.to_string();
-        // SDK quirk: JS and .NET tell "exists" and "try again" apart by this word.
+        // SDK quirk: JS and .NET distinguish "exists" and "try again" by this word.
         if matches!(problem, Problem::Conflict(_)) {
             detail.push_str(" SubCode=40901.");
         }
@@ -135,7 +136,7 @@ impl Problem {
                 }
             }
             Problem::Throttled { retry_after, .. } => {
-                // In whole seconds, and not too early.
+                // Rounded up to whole seconds, so that a client does not retry too early.
                 let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
                 headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
             }
@@ -274,14 +275,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_throttled_says_when_to_come_back() {
+    fn a_throttled_answer_has_the_retry_time() {
         let path = peeklock_types::EntityPath::parse("jobs").unwrap();
         let what = "the rate of sending".to_owned();
         let over = EngineError::Throttled { path, what, retry_after: Duration::from_millis(1200) };
         let problem = || Problem::from(AdminError::Refused(over.clone().into()));
         for response in [problem().into_json(), problem().into_xml()] {
             assert_eq!(response.status(), 429);
-            assert_eq!(response.headers()[RETRY_AFTER], "2", "whole seconds, and not too early");
+            assert_eq!(response.headers()[RETRY_AFTER], "2", "rounded up to whole seconds");
         }
         assert!(problem().to_string().contains("in 1200 ms"), "{}", problem());
     }

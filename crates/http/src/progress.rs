@@ -1,4 +1,4 @@
-//! How far consumer groups have come, wherever they keep it: in the broker, or in the blobs of a stock checkpoint store.
+//! The progress of consumer groups, from checkpoints in the broker or in the blobs of a stock checkpoint store.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use peeklock_broker::hubs::{Checkpoint, HubView};
 use peeklock_broker::{AdminError, Broker, Lag, StockBlob};
 use peeklock_types::{ConsumerGroup, Timestamp};
 
-/// One partition of a consumer group. Where both know a checkpoint, there are two.
+/// The progress of a consumer group in one partition. If both sources have a checkpoint, there are two.
 pub(crate) struct Progress {
     pub(crate) lag: Lag,
     pub(crate) source: CheckpointSource,
     pub(crate) owner: Option<String>,
-    /// Blobs have none.
+    /// Absent for blobs.
     pub(crate) epoch: Option<u64>,
 }
 
-/// What stock checkpoint stores keep for one group.
+/// The checkpoints of one group in stock checkpoint stores.
 #[derive(Default)]
 struct Stock {
     checkpoints: BTreeMap<u32, Checkpoint>,
@@ -25,7 +25,7 @@ struct Stock {
 }
 
 impl Stock {
-    /// Where several containers have one, the newest counts.
+    /// Collects the checkpoints of a group. If several containers have one for a partition, the newest counts.
     fn of(blobs: &[StockBlob], group: &ConsumerGroup) -> Self {
         let mut stock = Stock::default();
         for StockBlob { record, modified_at, .. } in blobs {
@@ -35,7 +35,7 @@ impl Stock {
             }
             match kind {
                 StockKind::Checkpoint { sequence_number, offset } => {
-                    // Some stores leave one of them out; here they are the same number.
+                    // Some stores omit the offset or the sequence number; in this broker they are equal.
                     let by_offset = || offset.as_ref().and_then(|offset| offset.parse().ok());
                     let sequence = sequence_number.and_then(|number| u64::try_from(number).ok());
                     let Some(sequence) = sequence.or_else(by_offset) else { continue };
@@ -62,7 +62,7 @@ impl Stock {
     }
 }
 
-/// `stock`: what stock checkpoint stores keep for the hub.
+/// Returns the progress of a consumer group. `stock` are the blobs of stock checkpoint stores for the hub.
 pub(crate) async fn progress(
     broker: &Broker,
     hub: &HubView,

@@ -1,4 +1,4 @@
-//! A request without its body: the target taken apart, and what must be so before anything happens.
+//! A request without its body: its target in parts, and its preconditions.
 
 use std::net::IpAddr;
 
@@ -12,28 +12,29 @@ use crate::problem::Problem;
 use crate::state::Arrival;
 pub(crate) use peeklock_web::{read_body, shown};
 
-/// Parts of a path; an entity's name has 260 characters at most, and the longest path five parts more.
+/// The maximum number of segments in a path: the name of an entity has at most 260 characters, and the longest path
+/// five more segments.
 const SEGMENT_COUNT_MAX: usize = 300;
 
-/// Where and how a request came in.
+/// The head of a request.
 pub(crate) struct Head {
     pub(crate) parts: Parts,
-    /// The parts of the path, decoded; a slash at the end makes no part.
+    /// The decoded segments of the path, without an empty one after a final slash.
     pub(crate) segments: Vec<String>,
     query: Vec<(String, String)>,
 }
 
-/// Which state of the thing a request is for.
+/// The state that a request requires of its resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Condition {
     None,
-    /// `If-Match: *`: any, but it must be there.
+    /// `If-Match: *`: the resource must exist.
     Exists,
-    /// `If-Match`: exactly this one.
+    /// `If-Match`: exactly this revision.
     Revision(u64),
-    /// `If-Match` with a tag that was never ours.
+    /// `If-Match` with a tag that the broker never returned.
     Unknown,
-    /// `If-None-Match: *`: none.
+    /// `If-None-Match: *`: the resource must not exist.
     IsNew,
 }
 
@@ -61,7 +62,7 @@ impl Head {
         self.query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// A number in the query.
+    /// Returns a number in the query.
     pub(crate) fn query_number(&self, name: &str) -> Result<Option<u64>, Problem> {
         self.query(name)
             .map(|text| {
@@ -72,7 +73,7 @@ impl Head {
             .transpose()
     }
 
-    /// Refuses what this request does not know, so that a typing error is not taken for consent.
+    /// Rejects unknown parameters, so that a typing error is not silently ignored.
     pub(crate) fn check_query(&self, known: &[&str]) -> Result<(), Problem> {
         match self.query.iter().find(|(key, _)| !known.contains(&key.as_str())) {
             Some((key, _)) if known.is_empty() => {
@@ -97,13 +98,13 @@ impl Head {
         self.header(&AUTHORIZATION).map(str::trim)
     }
 
-    /// Host and port as the client wrote them.
+    /// Returns the host and port as the client wrote them.
     pub(crate) fn authority(&self) -> &str {
         let of_target = || self.parts.uri.authority().map(http::uri::Authority::as_str);
         self.header(&HOST).or_else(of_target).unwrap_or("localhost")
     }
 
-    /// The address of this server, as links in answers begin.
+    /// Returns the address of this server, for links in answers.
     pub(crate) fn base(&self) -> String {
         let scheme = self.parts.extensions.get::<Scheme>().map_or("http", Scheme::as_str);
         format!("{scheme}://{}", self.authority())
@@ -113,7 +114,8 @@ impl Head {
         self.parts.extensions.get()
     }
 
-    /// From a program on this machine that knows it. A page in a browser can be led here under a name of its own, which is none of ours.
+    /// Returns whether the request is from a local program that addresses the server by a loopback name. A page in a
+    /// browser can reach the listener by DNS rebinding, but only under another name.
     pub(crate) fn is_local(&self) -> bool {
         self.arrival().is_some_and(|arrival| arrival.is_loopback)
             && is_loopback_host(host_of(self.authority()))
@@ -128,13 +130,13 @@ impl Head {
         }
     }
 
-    /// Whether the client has this state already.
+    /// Returns whether the client already has this state.
     pub(crate) fn has_already(&self, revision: u64) -> bool {
         let tags = self.header(&IF_NONE_MATCH).unwrap_or_default();
         tags.split(',').any(|tag| parse_tag(tag.trim()) == Some(revision))
     }
 
-    /// Refuses a body of another kind. None named: taken for the right one.
+    /// Rejects a body of another content type. Without a content type, the expected one is assumed.
     pub(crate) fn check_content_type(&self, known: &[&str], wanted: &'static str) -> Result<(), Problem> {
         let Some(given) = self.header(&CONTENT_TYPE) else { return Ok(()) };
         let kind = given.split(';').next().unwrap_or_default().trim();
@@ -155,7 +157,7 @@ fn is_loopback_host(host: &str) -> bool {
         || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// An entity tag of ours is the revision in quotes; weak ones are as good.
+/// Returns the entity tag of a revision: the revision in quotes. Weak tags are accepted as well.
 pub(crate) fn tag(revision: u64) -> String {
     format!("\"{revision}\"")
 }
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_queries_are_taken_apart() {
+    fn paths_and_queries_are_split() {
         let head = head("/a%2Fb/Subscriptions/?api-version=2021-05&%24top=2&$skip=0", &[]).unwrap();
         assert_eq!(head.segments, ["a/b", "Subscriptions"]);
         assert_eq!(head.query("API-Version"), Some("2021-05"));
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_is_refused() {
+    fn malformed_paths_and_queries_are_rejected() {
         assert!(head("/%ff", &[]).is_err());
         assert!(head("/a?b=%ff", &[]).is_err());
         assert!(head("/a?$top=x", &[]).unwrap().query_number("$top").is_err());
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_this_machine_are_known() {
+    fn loopback_names_are_recognised() {
         for host in ["localhost", "LOCALHOST", "127.0.0.1", "127.1.2.3", "[::1]", "::1"] {
             assert!(is_loopback_host(host), "{host}");
         }
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_read() {
+    fn conditions_are_parsed() {
         let condition = |name, value| head("/a", &[(name, value)]).unwrap().condition();
         assert_eq!(condition("if-match", "*"), Condition::Exists);
         assert_eq!(condition("if-match", "\"7\""), Condition::Revision(7));

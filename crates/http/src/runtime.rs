@@ -1,4 +1,4 @@
-//! What the engine tells of the order of a queue, in the form of the JSON API.
+//! The state of a queue's order, converted from the engine's types to those of the JSON API.
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use peeklock_broker::engine::{
 use peeklock_spec::{show_duration, show_time};
 use peeklock_types::{ClassName, Timestamp};
 
-/// With fewer messages in a window, one or two late ones would look like a catastrophe.
+/// The minimum number of messages in a window for an alert. With fewer, one or two late messages would cause an alert.
 const ALERT_COUNT_MIN: u64 = 20;
 
-/// When somebody should look: the allowed share of late messages is used up this fast in the long window, and still is in the short one.
+/// The conditions of an alert: the permitted share of late messages is consumed at this rate in the long window and in
+/// the short one.
 const ALERTS: [(Alert, Duration, Duration, f64); 3] = [
     (Alert::Page, Duration::from_secs(3600), Duration::from_secs(300), 14.4),
     (Alert::Page, Duration::from_secs(6 * 3600), Duration::from_secs(1800), 6.0),
@@ -53,7 +54,7 @@ fn class(view: &ClassView, now: Timestamp) -> ClassRuntime {
     }
 }
 
-/// `None`: nothing waits.
+/// Returns the time to drain; `None` if no message waits.
 fn time_to_drain(view: &ClassView) -> Option<TimeToDrain> {
     if view.waiting_count == 0 {
         return None;
@@ -134,7 +135,7 @@ pub(crate) fn explained(found: EngineExplained) -> ExplainedMessage {
     }
 }
 
-/// To thousandths: what is finer is noise.
+/// Rounds to thousandths; smaller differences are noise.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -145,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// Windows of 5 min, 30 min, 1 h, 6 h and 3 d with these good and bad messages.
+    /// Returns a target with windows of 5 min, 30 min, 1 h, 6 h and 3 d that have these good and bad messages.
     fn view(windows: [(u64, u64); 5]) -> TargetView {
         let spans = [300, 1800, 3600, 6 * 3600, 3 * 86_400].map(Duration::from_secs);
         let windows = spans.into_iter().zip(windows);
@@ -158,28 +159,28 @@ mod tests {
     fn a_page_needs_both_of_its_windows() {
         assert_eq!(alert(&view([(80, 20); 5])), Alert::Page);
         let over = view([(100, 0), (100, 0), (80, 20), (80, 20), (1000, 0)]);
-        assert_eq!(alert(&over), Alert::None, "it is over already");
+        assert_eq!(alert(&over), Alert::None, "the short window has recovered");
         let slow = view([(100, 0), (93, 7), (93, 7), (93, 7), (10_000, 7)]);
-        assert_eq!(alert(&slow), Alert::Page, "six times as fast as allowed for six hours");
+        assert_eq!(alert(&slow), Alert::Page, "six times the permitted rate for six hours");
     }
 
     #[test]
     fn a_slow_burn_is_a_ticket() {
         assert_eq!(alert(&view([(100, 0), (100, 0), (100, 0), (98, 2), (980, 20)])), Alert::Ticket);
-        assert_eq!(alert(&view([(99, 1); 5])), Alert::None, "as much as is allowed");
+        assert_eq!(alert(&view([(99, 1); 5])), Alert::None, "exactly the permitted share");
     }
 
     #[test]
-    fn few_messages_are_told_but_wake_nobody() {
+    fn few_messages_are_reported_without_an_alert() {
         assert_eq!(alert(&view([(0, 19); 5])), Alert::FewMessages);
         assert_eq!(alert(&view([(0, 20); 5])), Alert::Page);
         let quiet = view([(0, 1), (0, 2), (0, 5), (0, 20), (0, 300)]);
-        assert_eq!(alert(&quiet), Alert::Ticket, "there are enough in the long windows");
+        assert_eq!(alert(&quiet), Alert::Ticket, "the long windows have enough messages");
         assert_eq!(alert(&view([(0, 0); 5])), Alert::None);
     }
 
     #[test]
-    fn the_time_to_drain_is_of_what_waits() {
+    fn the_time_to_drain_depends_on_the_waiting_messages() {
         let class = |waiting_count, enqueued_per_second, settled_per_second| ClassView {
             name: ClassName::only(),
             waiting_count,

@@ -13,14 +13,14 @@ use crate::request::Head;
 #[derive(Clone)]
 pub struct Namespace {
     pub name: String,
-    /// Host names that mean this one, beside those whose first label is its name.
+    /// Host names of this namespace, in addition to those whose first label is its name.
     pub hosts: Vec<String>,
     pub broker: Broker,
     pub access: Access,
     pub created_at: Timestamp,
 }
 
-/// All that requests are answered from. Clones share it.
+/// The state for answering requests. Clones share it.
 #[derive(Clone)]
 pub struct HttpState(Arc<Inner>);
 
@@ -32,20 +32,20 @@ struct Inner {
     started_at: Timestamp,
 }
 
-/// How a request came in, told by whoever serves the socket as an extension of the request.
+/// The origin of a request. The server adds it as an extension of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// By a listener that only programs on this machine can reach.
+    /// The listener is reachable only by programs on this machine.
     pub is_loopback: bool,
     pub connection_count: usize,
     pub connection_count_max: usize,
 }
 
 impl HttpState {
-    /// The first namespace answers those who name none.
+    /// Creates the state. The first namespace answers requests that name none.
     ///
     /// # Panics
-    /// Without any namespace.
+    /// If there is no namespace.
     pub fn new(namespaces: Vec<Namespace>, limits: Limits) -> Self {
         assert!(!namespaces.is_empty(), "a server has at least one namespace");
         let brokers = namespaces.iter().map(|namespace| namespace.broker.clone()).collect();
@@ -66,7 +66,7 @@ impl HttpState {
         &self.0.namespaces
     }
 
-    /// Held while metrics are gathered.
+    /// Returns the mutex that is held while metrics are collected.
     pub(crate) fn scraping(&self) -> &Mutex<()> {
         &self.0.scraping
     }
@@ -75,9 +75,10 @@ impl HttpState {
         self.0.started_at
     }
 
-    /// The namespace that a request means: by its host, else by a key name that no other has, else the first.
+    /// Returns the namespace of a request: by its host, else by a key name that is unique to a namespace, else the
+    /// first.
     pub(crate) fn namespace(&self, head: &Head) -> &Namespace {
-        let (first, rest) = self.0.namespaces.split_first().expect("checked when it was made");
+        let (first, rest) = self.0.namespaces.split_first().expect("the constructor rejects an empty list");
         if rest.is_empty() {
             return first;
         }

@@ -19,7 +19,7 @@ const JSON: &str = "application/json";
 /// The size of a page if the query has none.
 const PAGE_COUNT_DEFAULT: usize = 100;
 
-/// A request that the token allows, with its query and body.
+/// A request that the token permits, with its query and body.
 pub(super) struct Call<Q = (), B = ()> {
     pub(super) state: HttpState,
     pub(super) namespace: Namespace,
@@ -27,7 +27,7 @@ pub(super) struct Call<Q = (), B = ()> {
     pub(super) names: Names,
     pub(super) query: Q,
     pub(super) body: B,
-    /// The body before it became a `B`, for errors that point at a place in it.
+    /// The parsed JSON of the body, for errors that report a position in it.
     document: Option<Document>,
 }
 
@@ -43,7 +43,7 @@ impl Call {
         Call { state, namespace, head, names, query: (), body: (), document: None }
     }
 
-    /// Reads the query and, if the endpoint takes one, the body.
+    /// Parses the query and, if the endpoint has one, the body.
     pub(super) async fn read<Q: Query, B: DeserializeOwned>(
         self,
         body: Option<Body>,
@@ -58,7 +58,7 @@ impl Call {
         };
         let body = match &document {
             Some(document) => document.read().map_err(wrong_body)?,
-            // Only `()` is the type of no body.
+            // Only `()` is the type of an absent body.
             None => serde_json::from_value(serde_json::Value::Null)
                 .map_err(|error| Problem::Unavailable(error.to_string()))?,
         };
@@ -74,13 +74,13 @@ impl Call {
 }
 
 impl<Q, B> Call<Q, B> {
-    /// The call without its body, and the body.
+    /// Returns the call without its body, and the body.
     pub(super) fn split(self) -> (Call<Q>, B) {
         let Call { state, namespace, head, names, query, body, document } = self;
         (Call { state, namespace, head, names, query, body: (), document }, body)
     }
 
-    /// Points at the place of a misfit in the body.
+    /// Returns an error with the position of a misfit in the body.
     pub(super) fn wrong_place(&self, misfit: Misfit) -> Problem {
         let path: Vec<&str> = misfit.path.iter().map(String::as_str).collect();
         match &self.document {
@@ -89,7 +89,7 @@ impl<Q, B> Call<Q, B> {
         }
     }
 
-    /// The number of items of a page, within the limits.
+    /// Returns the number of items on a page, within the limits.
     pub(super) fn page_count(&self, asked: Option<u64>) -> usize {
         let count = asked.map_or(PAGE_COUNT_DEFAULT, |count| usize::try_from(count).unwrap_or(usize::MAX));
         count.clamp(1, self.state.limits().page_count_max)
@@ -117,7 +117,7 @@ impl<A> Answer<A> {
 }
 
 impl Answer<()> {
-    /// Nothing is left to show.
+    /// Returns an answer without content.
     pub(super) fn done() -> Self {
         Answer::with_status(StatusCode::NO_CONTENT, ())
     }
@@ -140,12 +140,12 @@ impl<A: Serialize> Answer<A> {
     }
 }
 
-/// Reads a body outside of a request.
+/// Parses a body outside of a request.
 pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
     document(body)?.read().map_err(wrong_body)
 }
 
-/// An empty body is the same as `{}`.
+/// Parses the JSON of a body. An empty body is equal to `{}`.
 fn document(body: &Bytes) -> Result<Document, Problem> {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
     peeklock_spec::utf8(body).and_then(Document::json).map_err(wrong_body)

@@ -62,7 +62,7 @@ impl<Q, B> Call<Q, B> {
 }
 
 impl Call {
-    /// A hub has few enough partitions for one answer.
+    /// Returns the checkpoints in one page, which has room for all partitions of a hub.
     async fn list_checkpoints(self) -> Result<Answer<Page<CheckpointInfo>>, Problem> {
         let (hub, group) = self.hub_and_group().await?;
         let broker = &self.namespace.broker;

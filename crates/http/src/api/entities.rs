@@ -174,7 +174,7 @@ impl Call<PageQuery> {
             (Some(name), _) => PageStart::After(plain_name(name)?),
         };
         let top = self.page_count(self.query.top);
-        // One more than asked for tells whether there is a next page.
+        // One item more than requested shows whether there is a next page.
         let mut found = self.namespace.broker.list(what, Range { start, top: top.saturating_add(1) }).await?;
         let is_more = found.len() > top;
         found.truncate(top);
@@ -217,7 +217,7 @@ impl Call {
                 (Some(current), condition) => self.update(current, spec, condition).await,
             };
             match result {
-                // Only for a change that any state will do for.
+                // A change without a required revision is retried.
                 Err(Problem::Exists(_) | Problem::Conflict(_))
                     if matches!(condition, Condition::None | Condition::Exists) => {}
                 result => return result,
@@ -236,7 +236,7 @@ impl Call {
         if let Some(rules) = spec.rules()
             && let Err(problem) = rules::set(broker, name, rules).await
         {
-            // All or nothing: nobody has been told of it yet.
+            // Creation is atomic: the client has received no answer yet, so the entity is deleted again.
             broker.delete(name.clone(), None).await?;
             return Err(problem);
         }
@@ -329,7 +329,7 @@ impl<Q, B> Call<Q, B> {
         Ok(T::of(entity, self.runtime(entity).await?))
     }
 
-    /// Only entities with an order have something to tell.
+    /// Returns the state of the order; `None` for an entity without an order.
     async fn runtime(&self, entity: &EntityInfo) -> Result<Option<Runtime>, Problem> {
         if entity.settings.order.is_none() {
             return Ok(None);
@@ -339,20 +339,20 @@ impl<Q, B> Call<Q, B> {
                 let order = view.map(|view| runtime::order(&view, self.namespace.now()));
                 Ok(Some(Runtime { order }))
             }
-            // Deleted meanwhile: what was found before is told all the same.
+            // The entity was deleted meanwhile. The values that were read before are returned anyway.
             Err(Problem::NotFound(_)) => Ok(None),
             Err(problem) => Err(problem),
         }
     }
 
-    /// Refuses an invalid order and points at its place in the body; the engine would refuse it without a place.
+    /// Rejects an invalid order with its position in the body. The engine would reject it without a position.
     fn check_order(&self, order: Option<&Option<OrderSpec>>) -> Result<(), Problem> {
         let Some(Some(order)) = order else { return Ok(()) };
         order.check().map_err(|misfit| self.wrong_place(misfit.under(["order".to_owned()])))
     }
 }
 
-/// Without the topic, for a subscription.
+/// Returns the name; for a subscription, without the topic.
 fn short_name(entity: &EntityInfo) -> String {
     entity.name.topic_and_subscription().map_or(entity.name.as_str(), |(_, name)| name).to_owned()
 }

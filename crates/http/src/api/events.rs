@@ -1,4 +1,4 @@
-//! Events of a hub: shown, and stored by scripts.
+//! Events of a hub: shows them, and stores those of scripts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -26,7 +26,7 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 impl Call<EventsQuery> {
-    /// The `next` of the page is the `from` of the following one.
+    /// Returns a page of events. The `next` of a page is the `from` of the following one.
     async fn list_events(self) -> Result<Answer<Page<EventInfo>>, Problem> {
         let (hub, partition) = (self.hub().await?, self.partition()?);
         let top = self.page_count(self.query.max);
@@ -65,7 +65,7 @@ impl Call<(), NewEvents> {
     }
 }
 
-/// `earliest`, `latest`, a sequence number, or a time.
+/// Parses `earliest`, `latest`, a sequence number, or a time.
 fn start(from: Option<&str>) -> Result<StartAt, Problem> {
     let Some(text) = from else { return Ok(StartAt::Earliest) };
     if let Ok(sequence) = text.parse() {
@@ -90,12 +90,13 @@ fn check_key(key: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Any will do; the clock spreads them well enough for scripts.
+/// Selects a partition by the clock. The distribution is sufficient for scripts.
 fn pick(millis: u64, count: u32) -> u32 {
     u32::try_from(millis % u64::from(count.max(1))).unwrap_or(0)
 }
 
-/// All have the same key, so what is stored may be far more than what was sent: it ends where it is too much.
+/// Encodes the events. All of them contain the key, so their stored size can be much larger than the request; encoding
+/// stops at the size limit.
 fn store_all(events: Vec<NewEvent>, key: Option<&str>) -> Result<Vec<Bytes>, Problem> {
     let limit_bytes = limits::PUBLICATION_SIZE_BYTES_MAX;
     let (mut stored, mut size_bytes) = (Vec::with_capacity(events.len()), 0);
@@ -151,7 +152,7 @@ fn amqp(PropertyValue(value): PropertyValue) -> Value {
         Property::Binary(bytes) => Value::Binary(bytes),
         Property::Uuid(bytes) => Value::Uuid(bytes),
         Property::Time(millis) => Value::Timestamp(millis),
-        // AMQP has no type of its own for it.
+        // AMQP has no type for time spans.
         Property::Span(ticks) => ticks.into(),
     }
 }

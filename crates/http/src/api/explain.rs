@@ -1,4 +1,4 @@
-//! Which subscriptions of a topic would take a message, and why a message waits.
+//! Explains which subscriptions of a topic would receive a message, and why a message waits.
 
 use std::sync::Arc;
 
@@ -60,13 +60,13 @@ fn info(explained: engine::Explained) -> Explained {
     }
 }
 
-/// Reads the body of an `explain`. For fuzzing: it must come back, whatever the bytes.
+/// Parses the body of an `explain` request. For fuzzing: it must return for any bytes.
 pub fn check_body(bytes: &[u8]) -> Result<(), String> {
     let sample = parse(&Bytes::copy_from_slice(bytes)).map_err(|problem| problem.to_string())?;
     view(sample).map(|_| ()).map_err(|problem| problem.to_string())
 }
 
-/// The message as filters see it.
+/// Returns the view of the message for filters.
 fn view(sample: Sample) -> Result<Bytes, Problem> {
     let mut view = ViewBuilder::new();
     let system = [

@@ -61,18 +61,18 @@ fn partition_runtime(info: &PartitionInfo) -> PartitionRuntime {
     }
 }
 
-/// −1: there never was an event.
+/// Returns the last sequence number; -1 if there never was an event.
 pub(super) fn last_sequence(next_sequence: u64) -> i64 {
     i64::try_from(next_sequence).unwrap_or(i64::MAX) - 1
 }
 
 impl<Q, B> Call<Q, B> {
-    /// The hub in the path.
+    /// Returns the hub in the path.
     pub(super) async fn hub(&self) -> Result<HubView, Problem> {
         Ok(self.namespace.broker.hub(self.entity()?).await?)
     }
 
-    /// The hub, and a group that it has.
+    /// Returns the hub and one of its consumer groups.
     pub(super) async fn hub_and_group(&self) -> Result<(HubView, ConsumerGroup), Problem> {
         let (hub, group) = (self.hub().await?, self.consumer_group()?);
         let found = hub.groups.iter().find(|known| known.name == group).map(|known| known.name.clone());
@@ -87,7 +87,7 @@ impl Call<PageQuery> {
     async fn list_hubs(self) -> Result<Answer<Page<HubInfo>>, Problem> {
         let after = self.query.after.as_deref().map(plain_name).transpose()?;
         let top = self.page_count(self.query.top);
-        // One more than asked for tells whether there is a next page.
+        // One item more than requested shows whether there is a next page.
         let mut found = self.namespace.broker.hubs(after, top.saturating_add(1)).await?;
         let is_more = found.len() > top;
         found.truncate(top);
@@ -123,7 +123,7 @@ impl Call {
         Ok(found.iter().map(partition_runtime).collect())
     }
 
-    /// A hub has few enough partitions for one answer.
+    /// Returns the partitions in one page, which has room for all partitions of a hub.
     async fn list_partitions(self) -> Result<Answer<Page<PartitionRuntime>>, Problem> {
         Ok(Answer::ok(Page::whole(self.partition_runtimes(&self.hub().await?).await?)))
     }
@@ -168,7 +168,7 @@ impl Call {
                 }
             };
             match result {
-                // Only for a change that any state will do for.
+                // A change without a required revision is retried.
                 Err(Problem::Conflict(_)) if matches!(condition, Condition::None | Condition::Exists) => {}
                 Ok((status, hub)) => return self.respond_hub(status, &hub).await,
                 Err(problem) => return Err(problem),

@@ -1,4 +1,4 @@
-//! Messages, shown without locking or changing them.
+//! Shows messages without locking or changing them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -41,7 +41,7 @@ impl Call<MessagesQuery> {
         let path = EntityPath { name: self.entity()?, sub_queue };
         let found = self.namespace.broker.peek(path, from, top).await?;
         let size_bytes: usize = found.iter().map(|message| message.message.size_bytes as usize).sum();
-        // The broker gives fewer than asked for when they are large.
+        // The broker returns fewer messages than requested if they are large.
         let may_be_more = found.len() == top || size_bytes > limits::ANSWER_SIZE_BYTES_MAX / 2;
         let last = found.last().map(|message| message.message.sequence_number);
         let next = last.filter(|_| may_be_more).map(|last| last.next().to_string());
@@ -60,7 +60,7 @@ impl Call<PageQuery> {
         let Named::Entity(found) = broker.ask_at(&name, Find { name: name.clone() }).await? else {
             return Err(Problem::NotFound(format!("'{name}' has no sessions")));
         };
-        // One more than the page has shows whether there is a next page.
+        // One item more than the page shows whether there is a next page.
         let list =
             ListSessions { entity: found.entity, updated_since: None, skip, top: top.saturating_add(1) };
         let sessions = broker.ask_at(&name, list).await?;
@@ -148,7 +148,7 @@ pub(super) fn body(body: Body) -> MessageBody {
     }
 }
 
-/// A property; what filters have no word for is shown as JSON text.
+/// Converts a property. A value that filters cannot represent becomes JSON text.
 pub(super) fn property(value: Value) -> PropertyValue {
     PropertyValue(match value {
         Value::Null => Property::Null,
@@ -170,7 +170,7 @@ pub(super) fn property(value: Value) -> PropertyValue {
     })
 }
 
-/// Any AMQP value as near as JSON comes to it. Values nest no deeper than the codec allows.
+/// Converts any AMQP value to the closest JSON value. The codec limits the nesting depth.
 fn plain(value: Value) -> serde_json::Value {
     use serde_json::Value as Json;
     match value {

@@ -8,7 +8,7 @@ use crate::entity;
 use crate::problem::Problem;
 use crate::request::shown;
 
-/// The names in a path, each under the key that the path has for it.
+/// The names in a path, each with the key of its place in the path.
 #[derive(Default)]
 pub(super) struct Names {
     /// The innermost entity; `None` for the namespace.
@@ -61,7 +61,7 @@ impl Names {
         Ok(())
     }
 
-    /// The entity that a right must cover, or the empty path of the namespace.
+    /// Returns the entity on which a right is required, or the empty path of the namespace.
     pub(super) fn authorised_path(&self) -> &str {
         self.entity.as_ref().map_or("", |(_, name)| name.as_str())
     }
@@ -72,7 +72,7 @@ impl<Q, B> Call<Q, B> {
         self.scope().cloned().ok_or_else(|| missing("entity"))
     }
 
-    /// The entity of a policy; `None` for the namespace.
+    /// Returns the entity of a policy; `None` for the namespace.
     pub(super) fn scope(&self) -> Option<&EntityName> {
         self.names.entity.as_ref().map(|(_, name)| name)
     }
@@ -101,12 +101,12 @@ impl<Q, B> Call<Q, B> {
         })
     }
 
-    /// Whether the path is that of a topic.
+    /// Returns whether the path is that of a topic.
     pub(super) fn is_topic(&self) -> bool {
         matches!(self.names.entity, Some((PathKind::Entity(EntityKind::Topic), _)))
     }
 
-    /// Refuses if the entity in the path does not exist, or has another kind than the path says.
+    /// Rejects the request if the entity in the path does not exist or has another kind than the path specifies.
     pub(super) async fn check_entity(&self) -> Result<(), Problem> {
         let broker = &self.namespace.broker;
         match self.names.entity.clone() {
@@ -117,7 +117,7 @@ impl<Q, B> Call<Q, B> {
     }
 }
 
-/// The name of a queue, topic, queue group or hub.
+/// Parses the name of a queue, topic, queue group or hub.
 pub(super) fn plain_name(text: &str) -> Result<EntityName, Problem> {
     let name = EntityName::parse(text)?;
     if name.is_subscription() {
@@ -127,7 +127,7 @@ pub(super) fn plain_name(text: &str) -> Result<EntityName, Problem> {
     Ok(name)
 }
 
-/// A route whose path lacks a name that its handler needs.
+/// Returns the error for a route whose path lacks a name that its handler needs.
 fn missing(what: &str) -> Problem {
     Problem::bad(format!("the path names no {what}"))
 }

@@ -1,4 +1,4 @@
-//! The description of the API, derived from the routes and the types of their endpoints.
+//! The OpenAPI description, derived from the routes and the types of their endpoints.
 
 use peeklock_access::Right;
 use peeklock_api::{Parameter, Refusal, description};
@@ -21,7 +21,8 @@ impl Call {
     }
 }
 
-/// A body is described as the server reads it, an answer as the server writes it. Types that both have in common are the same in both.
+/// The schemas of bodies and answers: a body is described as the server parses it, an answer as the server writes it. A
+/// type that occurs in both has the same schema in both.
 struct Schemas {
     bodies: SchemaGenerator,
     answers: SchemaGenerator,
@@ -79,7 +80,7 @@ fn describe(routes: &[Route]) -> Value {
     })
 }
 
-/// The paths that are not part of the JSON API.
+/// Returns the paths that are not part of the JSON API.
 fn unrouted() -> Map<String, Value> {
     let text = json!({ "text/plain": { "schema": { "type": "string" } } });
     let health = json!({ "get": {
@@ -141,7 +142,7 @@ fn query_parameter(parameter: &Parameter) -> Value {
     json!({ "name": name, "in": "query", "schema": { "type": kind }, "description": description })
 }
 
-/// A name in the path.
+/// Returns the parameter for a name in the path.
 fn name_parameter(name: &str) -> Value {
     let (kind, description) = match name {
         "number" => ("integer", "Sequence number of a message".to_owned()),
@@ -153,7 +154,7 @@ fn name_parameter(name: &str) -> Value {
     })
 }
 
-/// `consumerGroup` as `consumer group`.
+/// Writes `consumerGroup` as `consumer group`.
 fn in_words(name: &str) -> String {
     name.chars().fold(String::new(), |mut words, letter| {
         if letter.is_ascii_uppercase() {

@@ -30,7 +30,7 @@ fn info(ownership: &Ownership) -> OwnershipInfo {
 }
 
 impl Call {
-    /// A hub has few enough partitions for one answer.
+    /// Returns the ownerships in one page, which has room for all partitions of a hub.
     async fn list_ownerships(self) -> Result<Answer<Page<OwnershipInfo>>, Problem> {
         let found = self.namespace.broker.ownerships(self.entity()?, self.consumer_group()?).await?;
         Ok(Answer::ok(Page::whole(found.iter().map(info))))

@@ -22,7 +22,7 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 impl Call<PageQuery> {
-    /// The answer is always one page: an entity has a dozen policies at most.
+    /// Returns the policies in one page: an entity has at most a dozen policies.
     async fn list_policies(self) -> Result<Answer<Page<KeyInfo>>, Problem> {
         self.check_entity().await?;
         let policies = self.namespace.access.policies(self.scope());
@@ -93,7 +93,8 @@ impl Call<(), Regenerate> {
 }
 
 impl<Q, B> Call<Q, B> {
-    /// `with_keys`: only the answer for one policy has its keys, so that a list can be shown to anybody.
+    /// Returns a policy. `with_keys`: only the answer for one policy contains its keys, so that a list contains no
+    /// secrets.
     fn info(&self, policy: &Policy, with_keys: bool) -> KeyInfo {
         let key = |secret: &Secret| with_keys.then(|| secret.expose().to_owned());
         KeyInfo {

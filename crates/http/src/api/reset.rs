@@ -1,4 +1,4 @@
-//! Moves the checkpoints of a consumer group: those in the broker, and those in the blobs of a stock checkpoint store.
+//! Resets the checkpoints of a consumer group: those in the broker, and those in the blobs of a stock checkpoint store.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ enum Target {
     Time(Timestamp),
 }
 
-/// What one stock checkpoint store keeps for a group: a container, and the beginning that its blobs' names share.
+/// The checkpoints of a group in one stock checkpoint store: a container, and the common prefix of its blob names.
 #[derive(Default)]
 struct Store {
     checkpoints: BTreeMap<u32, i64>,
@@ -52,7 +52,7 @@ fn target(to: &ResetTo) -> Result<Target, Problem> {
 }
 
 impl Call<(), CheckpointReset> {
-    /// All moves are computed before the first one is made.
+    /// Resets the checkpoints. All moves are computed before the first one is made.
     async fn reset_checkpoints(self) -> Result<Answer<Page<CheckpointMove>>, Problem> {
         let CheckpointReset { partition, dry_run, .. } = self.body;
         let target = target(&self.body.to)?;
@@ -62,7 +62,7 @@ impl Call<(), CheckpointReset> {
         let known: BTreeMap<_, _> =
             broker.checkpoints(hub.name.clone(), group.clone()).await?.into_iter().collect();
         let stores = stores(&broker.stock_checkpoints(&hub.name).await?, &group);
-        // A group that has only ever used blobs gets no checkpoints here that nobody would look for.
+        // A group that uses only blobs gets no checkpoints in the broker, because it would not read them.
         let is_in_broker = stores.is_empty() || !owners.is_empty() || !known.is_empty();
         let mut lags = match partition {
             None => broker.lag_behind(&hub, &known).await?,
@@ -102,7 +102,7 @@ impl Call<(), CheckpointReset> {
         Ok(Answer::ok(Page::whole(moves.into_iter().map(|(moved, _)| moved))))
     }
 
-    /// The checkpoint that leads there, -1 where that is before every event; `None`: none.
+    /// Returns the checkpoint for the target: -1 for the position before every event, `None` for no checkpoint.
     async fn reset_position(&self, hub: &HubView, lag: &Lag, target: Target) -> Result<Option<i64>, Problem> {
         let before = |next: u64| Some(next.cast_signed() - 1);
         match target {
@@ -123,7 +123,7 @@ impl Call<(), CheckpointReset> {
         }
     }
 
-    /// Writes what the store itself would have written, unless it writes at the same time.
+    /// Writes a checkpoint in the format of the store. Fails if the store writes at the same time.
     async fn reset_blob(
         &self,
         (container, prefix): &Place,
@@ -166,7 +166,7 @@ impl Call<(), CheckpointReset> {
     }
 }
 
-/// The metadata of a checkpoint, with what else the store keeps there.
+/// Returns the metadata of a checkpoint, with the other values of the store.
 fn at(sequence: i64, others: &Metadata) -> Result<Metadata, Problem> {
     let mut metadata = Metadata::default();
     let number = sequence.to_string();
@@ -203,7 +203,7 @@ fn stores(blobs: &[StockBlob], group: &ConsumerGroup) -> BTreeMap<Place, Store> 
 }
 
 fn moved(lag: &Lag, before: Option<i64>, after: Option<i64>, owner: Option<String>) -> CheckpointMove {
-    // The next event to be read, of those that are there.
+    // The next event to read among the stored events.
     let next = |checkpoint: Option<i64>| {
         let next = checkpoint.map_or(0, |last| last.saturating_add(1).max(0).cast_unsigned());
         next.clamp(lag.begin_sequence, lag.next_sequence)

@@ -1,4 +1,4 @@
-//! The table of routes, and how a request finds its handler.
+//! The table of routes, and the selection of a request's handler.
 
 use std::pin::Pin;
 
@@ -66,12 +66,12 @@ where
 }
 
 impl Route {
-    /// A route without authorisation. It ignores the query.
+    /// Declares that a route needs no authorisation. Such a route ignores the query.
     pub(super) fn public(self) -> Self {
         Route { right: None, ..self }
     }
 
-    /// Authorises a request, then reads and answers it. `names` are the names in the path.
+    /// Authorises a request, then parses and answers it. `names` are the names in the path.
     pub(super) async fn run(
         &self,
         state: &HttpState,
@@ -89,7 +89,7 @@ impl Route {
     }
 }
 
-/// The route of a request, and the names in its path.
+/// Returns the route of a request and the names in its path.
 pub(super) fn find<'r>(routes: &'r [Route], head: &Head) -> Result<(&'r Route, Names), Problem> {
     let mut allowed: Vec<&str> = Vec::new();
     for route in routes {

@@ -23,15 +23,15 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// Rules that a subscription is compared with at a time.
+/// The number of rules that one request to the broker returns.
 const BATCH_COUNT: usize = 1000;
 
-/// A rule as a body says it.
+/// Parses the rule in a body.
 pub(super) fn read(name: &RuleName, spec: &RuleSpec) -> Result<Rule, Problem> {
     spec.rule(name.clone()).map_err(|error| Problem::bad(format!("rule '{name}': {error}")))
 }
 
-/// Makes the rules of a subscription these and no others; those that are right already are left alone.
+/// Replaces the rules of a subscription. Rules that are already equal are not changed.
 pub(super) async fn set(broker: &Broker, subscription: &EntityName, wanted: &[Rule]) -> Result<(), Problem> {
     let before = all(broker, subscription).await?;
     for rule in wanted {

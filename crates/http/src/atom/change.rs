@@ -1,4 +1,4 @@
-//! Creating, changing and deleting.
+//! Creates, changes and deletes entities and rules.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -22,7 +22,7 @@ use crate::request::{Condition, read_body, shown};
 
 const CONTENT_TYPES: [&str; 3] = ["application/atom+xml", "application/xml", "text/xml"];
 
-/// What a `PUT` of an entity says, as far as it can be read without knowing the entity.
+/// The content of a `PUT` of an entity, parsed as far as possible without the entity.
 struct Asked {
     kind: EntityKind,
     description: Element,
@@ -54,7 +54,7 @@ impl Asked {
     }
 }
 
-/// Reads any body of management. For fuzzing: it must come back, whatever the bytes.
+/// Parses any body of management. For fuzzing: it must return for any bytes.
 pub fn check_body(bytes: &[u8]) -> Result<(), String> {
     let check = || {
         let description = content(bytes)?;
@@ -75,7 +75,7 @@ pub fn check_body(bytes: &[u8]) -> Result<(), String> {
 
 const RULE: &str = "RuleDescription";
 
-/// The description inside an entry.
+/// Returns the description inside an entry.
 fn content(bytes: &[u8]) -> Result<Element, Problem> {
     let entry = xml::read(bytes)?;
     if (entry.space, entry.name.as_str()) != (Space::Atom, "entry") {
@@ -154,7 +154,7 @@ impl Call<'_> {
         if let Some(drafts) = asked.policies.filter(|drafts| !drafts.is_empty())
             && let Err(problem) = self.set_policies(&name, drafts).await
         {
-            // All or nothing: the entity goes again, for nobody has been told of it.
+            // Creation is atomic: the client has received no answer yet, so the entity is deleted again.
             broker.delete(name, Some(created.revision)).await?;
             return Err(problem);
         }
@@ -173,7 +173,7 @@ impl Call<'_> {
         }
         let mut result = self.try_update(&name, &asked, revision).await;
         for _ in 1..entity::ATTEMPT_COUNT_MAX {
-            // Somebody else was faster, but any state would do.
+            // Another client changed the entity concurrently. A change without a required revision is retried.
             if revision.is_some() || !matches!(result, Err(Problem::Conflict(_))) {
                 break;
             }
@@ -196,7 +196,7 @@ impl Call<'_> {
         let current = entity::show(broker, name.clone(), asked.kind).await?;
         let settings = asked.settings(self.dialect(), Some(&current.settings))?;
         check_targets(self.namespace, self.head, &settings, Some(&current.settings))?;
-        // What was read must be what is changed: the settings that ATOM cannot say come from there.
+        // The revision must be the one that was read, because the settings without an ATOM element are copied from it.
         let expected = revision.unwrap_or(current.revision);
         let updated = broker.update(name.clone(), settings, Some(expected)).await;
         updated.map_err(|error| entity::update_problem(error, revision.is_some()))

@@ -1,5 +1,5 @@
-//! Entities as Atom entries. Every element is there, in the order of the service's contracts: the SDKs read most of them without asking
-//! whether they are there.
+//! Entities as Atom entries. Every element is present, in the order of the service's contracts, because the SDKs read
+//! most of them without a check for their presence.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use super::version::Version;
 
 pub(super) const BYTES_PER_MEGABYTE: u64 = 1 << 20;
 pub(super) const BYTES_PER_KILOBYTE: u32 = 1 << 10;
-/// What an entity without a limit says of its size: the largest that the service knows.
+/// The size in the description of an entity without a limit: the service's maximum.
 pub(super) const UNLIMITED_MEGABYTES: u64 = 81_920;
-/// The size of an entity that is created without one: the service's own default.
+/// The size of an entity that is created without one: the service's default.
 pub(super) const DEFAULT_MEGABYTES: u64 = 1024;
-/// Shown where nobody has given a window: the service's own default.
+/// The window in a description if none is set: the service's default.
 pub(super) const DUPLICATE_WINDOW_DEFAULT: Duration = Duration::from_secs(600);
 
-/// What cannot stand in a path as it is. `$` can: JS reads the names of rules off their addresses.
+/// The characters that are escaped in a path. `$` is not, because JS reads the names of rules from their addresses.
 const PATH: AsciiSet = CONTROLS
     .add(b' ')
     .add(b'"')
@@ -35,7 +35,7 @@ const PATH: AsciiSet = CONTROLS
     .add(b'}')
     .add(b'%');
 
-/// What answers repeat of the request that they answer.
+/// Values of the request that its answer repeats.
 pub(super) struct Context<'a> {
     /// Scheme, host and port.
     pub(super) base: String,
@@ -52,13 +52,13 @@ impl Context<'_> {
     }
 }
 
-/// Begins an `entry` or a `feed`; the first element of a document says what its names mean.
+/// Begins an `entry` or a `feed`. The root element of a document declares the namespaces.
 pub(super) fn begin_atom(writer: &mut Writer, name: &'static str, is_root: bool) {
     let attributes: &[(&str, &str)] = if is_root { &[("xmlns", ATOM)] } else { &[] };
     writer.begin(name, attributes);
 }
 
-/// The envelope of one description.
+/// The Atom envelope of one description.
 pub(super) struct Entry<'a> {
     pub(super) path: &'a AtomPath,
     pub(super) title: &'a str,
@@ -211,7 +211,7 @@ fn write_dates(writer: &mut Writer, entity: &EntityInfo) {
     writer.text("AccessedAt", &show_date(entity.accessed_at));
 }
 
-/// SDK quirk: JS wants one attribute here, and reads the counts by its prefix.
+/// SDK quirk: JS requires one attribute on this element and reads the counts by its prefix.
 fn write_counts(writer: &mut Writer, counts: &Counts) {
     writer.begin("CountDetails", &[("xmlns:d2p1", COUNTS)]);
     writer.number("d2p1:ActiveMessageCount", counts.active_count);
@@ -258,7 +258,8 @@ pub(super) fn write_policies(writer: &mut Writer, policies: &[Policy]) {
     writer.end();
 }
 
-/// The feed at the root of a namespace. It lists nothing: the service lists relays there. The subtitle names the pages that are ours.
+/// Writes the feed at the root of a namespace. It is empty, because the service lists relays there. The subtitle names
+/// the broker's own pages.
 pub(super) fn write_root(writer: &mut Writer, base: &str, now: Timestamp) {
     begin_atom(writer, "feed", true);
     writer.text_with("title", &[("type", "text")], "Publicly Listed Services");
@@ -271,7 +272,7 @@ pub(super) fn write_root(writer: &mut Writer, base: &str, now: Timestamp) {
     writer.end();
 }
 
-/// The namespace as `$namespaceinfo` shows it. The service shows units of premium namespaces only.
+/// Writes the namespace as in `$namespaceinfo`. As in the service, only premium namespaces have messaging units.
 pub(super) fn write_namespace(writer: &mut Writer, context: &Context<'_>, created_at: Timestamp) {
     let path = AtomPath::Namespace;
     let entry = Entry { path: &path, title: context.namespace, created_at, updated_at: created_at };
@@ -307,7 +308,7 @@ pub(super) fn status_name(status: QueueStatus) -> &'static str {
     }
 }
 
-/// With the seven digits of a .NET time.
+/// Formats a time with the seven fractional digits of .NET.
 pub(super) fn show_date(at: Timestamp) -> String {
     let shown = show_time(at);
     shown.strip_suffix('Z').map_or_else(|| shown.clone(), |date| format!("{date}0000Z"))

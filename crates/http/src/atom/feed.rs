@@ -1,4 +1,4 @@
-//! Lists, page by page.
+//! Lists in pages.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -12,7 +12,7 @@ use super::rule::write_rule;
 use super::{Call, FEED, respond};
 use crate::problem::Problem;
 
-/// How many entries come to those who do not say: as many as the service gives.
+/// The default size of a page, as in the service.
 const PAGE_COUNT_DEFAULT: usize = 100;
 
 impl Call<'_> {
@@ -20,7 +20,7 @@ impl Call<'_> {
         let (skip, top) =
             (self.number("$skip")?.unwrap_or(0), self.number("$top")?.unwrap_or(PAGE_COUNT_DEFAULT));
         let top = top.clamp(1, self.state.limits().page_count_max);
-        // One more than asked for tells whether there is a next page.
+        // One item more than requested shows whether there is a next page.
         let page = Page { start: PageStart::Skip(skip), top: top.saturating_add(1) };
         let broker = &self.namespace.broker;
         let what = match &path {
@@ -50,7 +50,7 @@ impl Call<'_> {
         Ok(number.map(|number| usize::try_from(number).unwrap_or(usize::MAX)))
     }
 
-    /// SDK quirk: Python takes a second link for the one to the next page, and wants both numbers in it.
+    /// SDK quirk: Python interprets a second link as the link to the next page and requires both numbers in it.
     pub(super) fn feed<T>(
         &self,
         path: &AtomPath,

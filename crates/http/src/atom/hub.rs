@@ -1,4 +1,5 @@
-//! Event hubs, their consumer groups and partitions as Atom entries. Azure's SDKs for events do not use them; scripts and tools do.
+//! Event hubs, their consumer groups and partitions as Atom entries. Azure's SDKs for events do not use them; scripts
+//! and tools do.
 
 use std::time::Duration;
 
@@ -24,15 +25,16 @@ const PARTITION: &str = "PartitionDescription";
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What clients send back with the rest of what they got.
+/// Read-only elements, which clients return unchanged with the rest of a description.
 const READ_ONLY: [&str; 5] = ["AuthorizationRules", "CreatedAt", "UpdatedAt", "PartitionIds", "SizeInBytes"];
 
-/// In whole days, which is all that ATOM can say. `None`: for ever, for which it has no word.
+/// Returns the retention in whole days, the unit of ATOM. `None`: unlimited, for which ATOM has no value.
 fn days(retention: Option<Duration>) -> Option<u64> {
     retention.map(|retention| retention.as_secs().div_ceil(DAY.as_secs()))
 }
 
-/// The settings that a description asks for; what it leaves out stays as it is, or is as for a new hub.
+/// Returns the settings in a description. An omitted element keeps its current value, or gets the default for a new
+/// hub.
 pub(super) fn read_hub(description: &Element, current: Option<&HubSettings>) -> Result<HubSettings, Problem> {
     let mut settings = current.cloned().unwrap_or_default();
     for element in description.children.iter().filter(|element| !element.is_nil) {
@@ -40,7 +42,8 @@ pub(super) fn read_hub(description: &Element, current: Option<&HubSettings>) -> 
         match element.name.as_str() {
             "MessageRetentionInDays" => {
                 let given: u64 = number(element)?;
-                // A retention that is no whole number of days stays what it is when its days come back.
+                // A retention that is not a whole number of days stays unchanged if the client returns its rounded
+                // value.
                 if current.is_none_or(|current| days(current.retention) != Some(given)) {
                     settings.retention = Some(Duration::from_secs(given.saturating_mul(DAY.as_secs())));
                 }
@@ -77,7 +80,7 @@ fn status(text: &str) -> Result<QueueStatus, Problem> {
     })
 }
 
-/// What a description of a consumer group says: its metadata.
+/// Returns the metadata in the description of a consumer group.
 fn read_group(description: &Element) -> Result<Option<String>, Problem> {
     if description.name != GROUP {
         return Err(unexpected(&description.name, GROUP));
@@ -180,7 +183,7 @@ impl Call<'_> {
         top: usize,
     ) -> Result<Response, Problem> {
         let (broker, context) = (&self.namespace.broker, &self.context);
-        // One more than asked for tells whether there is a next page.
+        // One item more than requested shows whether there is a next page.
         let wanted = top.saturating_add(1);
         match path {
             AtomPath::ConsumerGroups { hub } => {
@@ -257,7 +260,7 @@ impl Call<'_> {
                 if let Some(drafts) = policies.filter(|drafts| !drafts.is_empty())
                     && let Err(problem) = self.set_policies(&name, drafts).await
                 {
-                    // All or nothing: the hub goes again, for nobody has been told of it.
+                    // Creation is atomic: the client has received no answer yet, so the hub is deleted again.
                     self.namespace.broker.delete_hub(name, Some(hub.revision)).await?;
                     return Err(problem);
                 }
@@ -295,7 +298,7 @@ impl Call<'_> {
         updated.map_err(|error| entity::update_problem(error, expected.is_some()))
     }
 
-    /// `missing`: what is told if there is no such hub either.
+    /// Deletes a hub. `missing` is the error text if the hub does not exist.
     pub(super) async fn delete_hub(&self, name: EntityName, missing: String) -> Result<(), Problem> {
         let expected = match self.head.condition() {
             Condition::Revision(revision) => Some(revision),

@@ -1,4 +1,4 @@
-//! Management as the Azure SDKs do it: Atom entries and feeds over HTTP.
+//! Management in the protocol of the Azure SDKs: Atom entries and feeds over HTTP.
 
 mod change;
 mod describe;
@@ -38,7 +38,7 @@ pub(crate) async fn answer(state: &HttpState, head: Head, body: Body) -> Respons
     handle(state, &head, body).await.unwrap_or_else(|problem| in_known_words(problem, &head).into_xml())
 }
 
-/// Puts the service's sentence in front of ours where programs look for it in the text.
+/// Prepends the service's sentence to the broker's text, because some programs search for it.
 fn in_known_words(problem: Problem, head: &Head) -> Problem {
     let sentence = |outcome: &str, text: &str| {
         let (host, path) = (host_of(head.authority()), head.segments.join("/"));
@@ -57,7 +57,8 @@ fn capitalized(text: &str) -> String {
     rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
 }
 
-/// Answers at the root of a namespace, to everybody: an empty feed, as the service does. People open it to see whether they reach the namespace.
+/// Answers requests to the root of a namespace without authorisation: an empty feed, as in the service. People open it
+/// to check that the namespace is reachable.
 pub(crate) fn answer_root(state: &HttpState, head: &Head) -> Response {
     if head.parts.method != Method::GET && head.parts.method != Method::HEAD {
         return head.not_allowed("GET").into_xml();
@@ -117,7 +118,7 @@ async fn handle(state: &HttpState, head: &Head, body: Body) -> Result<Response, 
     }
 }
 
-/// One request of somebody who may ask it.
+/// One authorised request.
 struct Call<'a> {
     state: &'a HttpState,
     namespace: &'a Namespace,
@@ -135,7 +136,7 @@ impl Call<'_> {
     async fn entity(&self, name: EntityName) -> Result<Response, Problem> {
         match self.namespace.broker.show(name.clone()).await.map_err(Problem::from) {
             Ok(entity) => Ok(self.show_entity(StatusCode::OK, &entity)),
-            // A hub has an address like a queue's.
+            // The address of a hub has the same form as that of a queue.
             Err(Problem::NotFound(_)) => match self.namespace.broker.hub(name.clone()).await {
                 Ok(hub) => Ok(self.show_hub(StatusCode::OK, &hub)),
                 Err(_) => Err(Problem::NotFound(format!(

@@ -11,7 +11,7 @@ pub(super) enum AtomPath {
     Namespace,
     Queues,
     Topics,
-    /// A queue or a topic: only its description tells which.
+    /// A queue or a topic; only the description specifies which.
     Entity(EntityName),
     Subscriptions {
         topic: EntityName,
@@ -44,7 +44,8 @@ pub(super) enum AtomPath {
 }
 
 impl AtomPath {
-    /// From the decoded parts of a path. SDKs differ in the case of the words between the names, and in whether they encode slashes.
+    /// Parses the decoded segments of a path. SDKs differ in the case of the words between the names, and in whether
+    /// they encode slashes.
     pub(super) fn parse(segments: &[String]) -> Result<Self, Problem> {
         let words: Vec<&str> = segments.iter().map(String::as_str).collect();
         if let [first, rest @ ..] = words.as_slice()
@@ -94,7 +95,7 @@ impl AtomPath {
         }
     }
 
-    /// What a token must be for: a hub stands for all that is below it.
+    /// Returns the path for which a token is required: the path of a hub covers everything below it.
     pub(super) fn token_path(&self) -> String {
         match self {
             AtomPath::ConsumerGroups { hub }
@@ -109,7 +110,7 @@ impl AtomPath {
         if name.is_subscription() { AtomPath::Subscription(name) } else { AtomPath::Entity(name) }
     }
 
-    /// As answers write it: JS reads names off the addresses of entries, and only in this case.
+    /// Formats the path for answers. JS reads names from the addresses of entries, and only in this case.
     pub(super) fn to_text(&self) -> String {
         match self {
             AtomPath::Namespace => "$namespaceinfo".to_owned(),
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_of_the_sdks_is_understood() {
+    fn every_address_of_the_sdks_is_parsed() {
         for (path, shown) in [
             ("q1", "q1"),
             ("a/q1", "a/q1"),
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn all_other_addresses_are_rejected() {
         for path in [
             "$cbs",
             "$Resources",

@@ -10,13 +10,13 @@ use crate::request::shown;
 
 const KIND: &str = "SharedAccessAuthorizationRule";
 
-/// A policy as a description asks for it.
+/// A policy in a description.
 pub(super) struct Draft {
     name: String,
     change: PolicyChange,
 }
 
-/// The policies that a description asks for; `None` if it does not speak of them.
+/// Returns the policies in a description; `None` if it has no element for them.
 pub(super) fn read_policies(description: &Element) -> Result<Option<Vec<Draft>>, Problem> {
     let Some(element) = description.child("AuthorizationRules").filter(|element| !element.is_nil) else {
         return Ok(None);
@@ -56,8 +56,8 @@ fn read_policy(rule: &Element) -> Result<Draft, Problem> {
     Ok(Draft { name: name.to_owned(), change })
 }
 
-/// Makes the policies of an entity these and no others. Those that are as they should be are left alone, so that nothing is written and
-/// nobody's links are looked at for nothing. Waits for the disk.
+/// Replaces the policies of an entity. Policies that are already equal are not changed, so that nothing is written and
+/// no link is checked without need. Blocks on the disk.
 pub(super) fn set_policies(
     access: &Access,
     entity: &EntityName,

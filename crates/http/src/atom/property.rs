@@ -1,4 +1,4 @@
-//! The elements of descriptions: which there are, and what each does to an entity's settings.
+//! The elements of descriptions, and their effects on the settings of an entity.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -37,11 +37,11 @@ enum Property {
     SupportOrdering,
     Express,
     Partitioning,
-    /// Read by others.
+    /// Parsed in another place.
     Elsewhere,
-    /// Ours to say; clients send it back with the rest of what they got.
+    /// Set by the broker; clients return it unchanged with the rest of a description.
     ReadOnly,
-    /// We do it in one way only.
+    /// The broker supports only this value.
     Only(bool, &'static str),
 }
 
@@ -91,15 +91,15 @@ const ELEMENTS: [(&str, u8, Property); 34] = [
     ("MaxMessageSizeInKilobytes", QUEUE | TOPIC, Property::MaxMessageSize),
 ];
 
-/// What decides which elements there are, beside the kind of the entity.
+/// The values that determine the available elements, in addition to the kind of the entity.
 #[derive(Clone, Copy)]
 pub(super) struct Dialect {
     pub(super) version: Version,
     pub(super) tier: Tier,
 }
 
-/// The settings that a description asks for. With `current`, those of an entity that is to be changed: what is left out goes back to its
-/// default, as the SDKs expect, except what cannot be changed and what ATOM has no element for.
+/// Returns the settings in a description. With `current`, the settings of an entity to change: an omitted element is
+/// reset to its default, as the SDKs expect, except settings that cannot be changed and those without an ATOM element.
 pub(super) fn read_settings(
     dialect: Dialect,
     kind: EntityKind,
@@ -130,12 +130,12 @@ pub(super) fn read_settings(
 
 fn start(version: Version, kind: EntityKind, current: Option<&QueueSettings>) -> QueueSettings {
     let mut default = QueueSettings::default();
-    // A subscription has no size of its own, and ATOM has no word for an entity without a limit.
+    // A subscription has no size of its own, and ATOM cannot represent an entity without a limit.
     if kind != EntityKind::Subscription && current.is_none_or(|current| current.max_size_bytes.is_some()) {
         default.max_size_bytes = Some(DEFAULT_MEGABYTES * BYTES_PER_MEGABYTE);
     }
     let Some(current) = current else { return default };
-    // Settings that ATOM has no element for, and those that cannot be changed, stay as they are.
+    // Settings without an ATOM element, and those that cannot be changed, keep their values.
     QueueSettings {
         lock_duration: default.lock_duration,
         max_delivery_count: default.max_delivery_count,
@@ -175,7 +175,7 @@ fn find(kind: EntityKind, element: &Element) -> Result<Property, Problem> {
     })
 }
 
-/// Refuses an element that came with a later version: whoever sends it expects more than this version does.
+/// Rejects an element of a later version, because the client would expect an effect that this version does not have.
 fn check_version(version: Version, property: Property, element: &Element) -> Result<(), Problem> {
     if property != Property::MaxMessageSize || version.has_message_size() {
         return Ok(());
@@ -225,7 +225,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// A window without detection has no effect, here as on the service, but is kept. The default is shown anyway.
+    /// Returns the settings. As in the service, a window without duplicate detection is stored without an effect. The
+    /// default is not stored, because descriptions contain it anyway.
     fn finish(self) -> QueueSettings {
         let window = self.window.unwrap_or(DUPLICATE_WINDOW_DEFAULT);
         let unused = Some(window).filter(|window| *window != DUPLICATE_WINDOW_DEFAULT);
@@ -237,7 +238,8 @@ impl Reading<'_> {
     }
 }
 
-/// A window that the service takes, or the one that the entity has already: our own documents take shorter ones.
+/// Parses a window within the service's limits, or the current one of the entity: the broker's own configuration
+/// permits shorter ones.
 fn duplicate_window(element: &Element, current: Option<Duration>) -> Result<Duration, Problem> {
     let window = duration(element)?;
     let range = limits::DUPLICATE_WINDOW_ATOM_MIN..=limits::DUPLICATE_WINDOW_MAX;
@@ -247,7 +249,7 @@ fn duplicate_window(element: &Element, current: Option<Duration>) -> Result<Dura
     Err(wrong(element, "20 seconds (PT20S) to 7 days (P7D)"))
 }
 
-/// A size that we have told ourselves, rounded up, stays what it was.
+/// Parses a size. The rounded value of the current size leaves it unchanged.
 fn max_size(element: &Element, current: Option<&QueueSettings>) -> Result<Option<u64>, Problem> {
     let given: u64 = number(element)?;
     if let Some(current) = current
@@ -258,7 +260,8 @@ fn max_size(element: &Element, current: Option<&QueueSettings>) -> Result<Option
     given.checked_mul(BYTES_PER_MEGABYTE).map(Some).ok_or_else(|| wrong(element, "a smaller number"))
 }
 
-/// On the standard tier only the size that is shown is taken: clients send it back with the rest.
+/// Parses a message size. On the standard tier, only the value in the description is accepted, because clients return
+/// it with the rest.
 fn max_message_size(element: &Element, tier: Tier, current: Option<&QueueSettings>) -> Result<u32, Problem> {
     let given: u32 = number(element)?;
     if let Some(current) = current
@@ -298,7 +301,7 @@ fn duration(element: &Element) -> Result<Duration, Problem> {
     iso8601::parse(element.trimmed()).map_err(|_| wrong(element, "an ISO 8601 duration such as PT1M or P14D"))
 }
 
-/// What is longer than any clock can count is no limit.
+/// Parses a duration. A duration beyond the range of the clock is no limit.
 fn endless_duration(element: &Element) -> Result<Option<Duration>, Problem> {
     Ok(Some(duration(element)?).filter(|span| *span < iso8601::INFINITE_FROM))
 }
@@ -311,7 +314,7 @@ fn status(element: &Element) -> Result<QueueStatus, Problem> {
     found.ok_or_else(|| wrong(element, &STATUSES.map(status_name).join(", ")))
 }
 
-/// A name, or an address that ends with one.
+/// Parses a name, or an address that ends with a name.
 fn target(element: &Element) -> Result<Option<EntityName>, Problem> {
     let path = peeklock_access::normalize(element.trimmed());
     if path.is_empty() {

@@ -16,12 +16,12 @@ use super::property::{boolean, wrong};
 use crate::problem::Problem;
 use crate::request::shown;
 
-/// The only dialect of SQL filters there is.
+/// The only supported version of the SQL filter language.
 const COMPATIBILITY_LEVEL: &str = "20";
 const PAIR: &str = "KeyValueOfstringanyType";
 const TICKS_PER_SECOND: i64 = 10_000_000;
 
-/// Reads a `RuleDescription`. `name` is the one in the address; the default rule of a new subscription has none there.
+/// Parses a `RuleDescription`. `name` is the one in the address; the default rule of a new subscription has no address.
 pub(super) fn read_rule(description: &Element, name: Option<&RuleName>) -> Result<Rule, Problem> {
     check_children(description, "a rule", &["Filter", "Action", "CreatedAt", "Name"])?;
     let written = description.child("Name").map(Element::trimmed).filter(|name| !name.is_empty());
@@ -47,7 +47,7 @@ pub(super) fn read_rule(description: &Element, name: Option<&RuleName>) -> Resul
 }
 
 fn read_filter(element: &Element) -> Result<Filter, Problem> {
-    // Without a type, what is inside tells.
+    // Without a type, the child elements determine it.
     let guess = if element.child("SqlExpression").is_some() { "SqlFilter" } else { "CorrelationFilter" };
     match element.kind.as_deref().unwrap_or(guess) {
         "TrueFilter" => Ok(Filter::True),
@@ -88,7 +88,7 @@ fn read_expression(element: &Element) -> Result<(String, Vec<(String, Given)>), 
         return Err(wrong(level, COMPATIBILITY_LEVEL));
     }
     if let Some(flag) = element.child("RequiresPreprocessing").filter(|flag| !flag.is_nil) {
-        // How the service gets its work done, not what comes out of it.
+        // This flag affects only how the service evaluates a filter, not the result.
         boolean(flag)?;
     }
     let expression = element.child("SqlExpression").map(|text| text.text.clone());
@@ -184,11 +184,12 @@ fn read_value(element: &Element) -> Result<Given, Problem> {
     Ok(value.into())
 }
 
-/// The types of XML Schema whose values are kept with their type, and what a person calls such a value.
+/// Returns the type for the types of XML Schema whose values are stored with their type, and a description of such a
+/// value for people.
 fn exact_kind(name: &str, text: &str) -> Option<(Kind, &'static str)> {
     const WHOLE: &str = "a whole number in the range of its type";
     Some(match name {
-        // Some programs call every whole number an int.
+        // Some programs declare every whole number as an int.
         "int" if text.parse::<i32>().is_err() => (Kind::Long, "a whole number of 64 bits"),
         "int" => (Kind::Int, WHOLE),
         "long" => (Kind::Long, "a whole number of 64 bits"),
@@ -201,7 +202,7 @@ fn exact_kind(name: &str, text: &str) -> Option<(Kind, &'static str)> {
         "float" => (Kind::Float, "a number"),
         "decimal" => (Kind::Decimal, "a number"),
         "char" => (Kind::Char, "one character"),
-        // SDK quirk: Python writes a time that has no zone without one.
+        // SDK quirk: Python omits the zone of a time that has none.
         "dateTime" => (Kind::Time, "a time such as 2026-01-31T18:00:00Z"),
         _ => return None,
     })
@@ -262,7 +263,7 @@ fn write_filter(writer: &mut Writer, filter: &Filter) {
     writer.end();
 }
 
-/// SDK quirk: JS reads the action of every rule, so one without an action has an empty one.
+/// SDK quirk: JS reads the action of every rule, so a rule without an action gets an empty one.
 fn write_action(writer: &mut Writer, action: Option<&Action>) {
     let Some(action) = action else {
         return writer.empty("Action", &[("i:type", "EmptyRuleAction")]);
@@ -290,7 +291,7 @@ fn write_correlation(writer: &mut Writer, filter: &CorrelationFilter) {
     write_pairs(writer, "Properties", &filter.properties);
 }
 
-/// SDK quirk: JS cannot read a table of pairs without any, so it is left out then.
+/// SDK quirk: JS cannot read an empty table of pairs, so it is omitted.
 fn write_pairs(writer: &mut Writer, name: &'static str, pairs: &[(String, Given)]) {
     if pairs.is_empty() {
         return;
@@ -305,7 +306,7 @@ fn write_pairs(writer: &mut Writer, name: &'static str, pairs: &[(String, Given)
     writer.end();
 }
 
-/// SDK quirk: JS cuts four letters and a colon off the type.
+/// SDK quirk: JS removes four letters and a colon from the type.
 fn write_value(writer: &mut Writer, given: &Given) {
     let (kind, text) = match shown_type(given) {
         Some(kind) => (kind, given.exact().map(|(_, text)| text.to_owned()).unwrap_or_default()),
@@ -326,10 +327,11 @@ fn write_value(writer: &mut Writer, given: &Given) {
     writer.text_with("Value", &[("i:type", kind), ("xmlns:d6p1", types)], &text);
 }
 
-/// The type of a value that is shown with the text that it was given in.
+/// Returns the type of a value that is written with its original text.
 ///
-/// SDK quirk: over ATOM no SDK writes or reads more types than string, int, long, double, boolean, dateTime and duration, and JS throws on
-/// others. So the small numbers that AMQP has are shown as the number that is compared: one of these seven.
+/// SDK quirk: over ATOM, the SDKs write and read only the types string, int, long, double, boolean, dateTime and
+/// duration, and JS throws on others. The small numbers of AMQP are therefore written as the number that is compared,
+/// in one of these seven types.
 fn shown_type(given: &Given) -> Option<&'static str> {
     match given.exact()?.0 {
         Kind::Int => Some("d6p1:int"),
@@ -340,7 +342,7 @@ fn shown_type(given: &Given) -> Option<&'static str> {
     }
 }
 
-/// Where .NET has the types that XML Schema lacks.
+/// The XML namespace of the .NET types that XML Schema lacks.
 const SERIALIZATION: &str = "http://schemas.microsoft.com/2003/10/Serialization/";
 
 fn show_guid(bytes: &[u8; 16]) -> String {

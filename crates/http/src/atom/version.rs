@@ -1,10 +1,10 @@
 use crate::problem::Problem;
 use crate::request::{Head, shown};
 
-/// Which form of the management protocol a client speaks.
+/// The version of the management protocol that a client uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Version {
-    /// What scripts for event hubs use.
+    /// The version of scripts for event hubs.
     V2014,
     V2015,
     V2017,
@@ -26,7 +26,7 @@ impl Version {
         }
     }
 
-    /// Whether descriptions have `MaxMessageSizeInKilobytes`.
+    /// Returns whether descriptions have `MaxMessageSizeInKilobytes`.
     pub(super) fn has_message_size(self) -> bool {
         self > Version::V2017
     }

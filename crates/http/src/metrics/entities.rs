@@ -1,4 +1,4 @@
-//! What is told of queues, subscriptions, topics and classes.
+//! Metrics of queues, subscriptions, topics and classes.
 
 use peeklock_broker::Measure;
 use peeklock_broker::engine::{ClassView, Counts, OrderView, TargetView};
@@ -7,14 +7,15 @@ use peeklock_types::{EntityKind, Timestamp};
 
 use super::family::{Family, Kind, Labels};
 
-/// What the numbers of all entities may take. A class has about 75 lines, so this is room for some thousand classes.
+/// The maximum size of the metrics of all entities. A class has approximately 75 lines, so the limit is sufficient for
+/// some thousand classes.
 const SIZE_BYTES_MAX: usize = 64 << 20;
 
 pub(super) struct Entities {
     queue: QueueFamilies,
     class: ClassFamilies,
     tenant_class: ClassFamilies,
-    /// Entities whose numbers had no room.
+    /// The number of entities that are omitted because of the size limit.
     pub(super) left_out_count: u64,
 }
 
@@ -30,7 +31,7 @@ impl Default for Entities {
 }
 
 impl Entities {
-    /// `labels`: those that all entities of a namespace have.
+    /// Adds an entity. `labels` are common to all entities of a namespace.
     pub(super) fn add(&mut self, labels: &Labels, now: Timestamp, entity: &Measure) {
         if self.size_bytes() >= SIZE_BYTES_MAX {
             self.left_out_count += 1;
@@ -165,7 +166,7 @@ impl QueueFamilies {
     }
 }
 
-/// Of classes of messages, or of tenants.
+/// Metrics of classes of messages, or of tenants.
 struct ClassFamilies {
     waiting: Family,
     in_flight: Family,

@@ -1,11 +1,11 @@
-//! The text that Prometheus reads, version 0.0.4. Written by hand: the numbers live in the shards and are read when somebody asks, so a
-//! registry that keeps its own would only have to be told of every entity that comes and goes.
+//! The text format of Prometheus, version 0.0.4. Written without a library: the numbers are in the shards and are read
+//! on request, so a registry with its own numbers would have to be updated for every created and deleted entity.
 
 use std::fmt::{self, Display, Write};
 
 use peeklock_broker::engine::{HISTOGRAM_BOUNDS_MS, Histogram};
 
-/// All samples of one name. The format wants them together, behind one help and one type.
+/// All samples of one name. The format requires them together, after one help line and one type line.
 pub(super) struct Family {
     name: String,
     help: &'static str,
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// Labels of a sample as they stand between the braces.
+/// The labels of a sample, as written between the braces.
 #[derive(Clone, Default)]
 pub(super) struct Labels(String);
 
@@ -68,7 +68,7 @@ impl Family {
         self.line("", labels, &value);
     }
 
-    /// Of the last while; each bucket counts those of the buckets before it, too.
+    /// Adds a histogram of the recent period. Each bucket includes the counts of the buckets before it.
     pub(super) fn add_histogram(&mut self, labels: &Labels, histogram: &Histogram) {
         let bounds = HISTOGRAM_BOUNDS_MS.iter().map(|bound_ms| seconds(*bound_ms).to_string());
         let mut count = 0;
@@ -87,12 +87,12 @@ impl Family {
         } else {
             writeln!(self.samples, "{name}{suffix}{{{labels}}} {value}")
         };
-        debug_assert!(written.is_ok(), "a string takes everything");
+        debug_assert!(written.is_ok(), "writing to a string cannot fail");
     }
 }
 
 impl Display for Family {
-    /// Nothing if there are no samples.
+    /// Writes nothing if there are no samples.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Family { name, help, kind, samples } = self;
         if samples.is_empty() {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_adds_up() {
+    fn the_buckets_of_a_histogram_are_cumulative() {
         let mut histogram = Histogram::default();
         histogram.counts[0] = 2;
         histogram.counts[2] = 3;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_without_samples_is_not_there() {
+    fn a_family_without_samples_is_omitted() {
         assert_eq!(Family::new("a", Kind::Counter, "Things").to_string(), "");
     }
 }

@@ -1,4 +1,4 @@
-//! What is told of event hubs, their partitions and consumer groups.
+//! Metrics of event hubs, their partitions and consumer groups.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use super::family::{Family, Kind, Labels};
 use crate::progress::{Progress, progress};
 use crate::state::Namespace;
 
-/// What the numbers of all hubs may take.
+/// The maximum size of the metrics of all hubs.
 const SIZE_BYTES_MAX: usize = 16 << 20;
-/// Hubs asked for at once.
+/// The number of hubs that one request to the broker returns.
 const PAGE_COUNT: usize = 64;
-/// A hub with more partitions is told of as a whole only.
+/// The maximum number of partitions with metrics of their own; a hub with more has only totals.
 const PARTITIONS_TOLD_MAX: u32 = 64;
-/// Of one hub, those first by name.
+/// The maximum number of consumer groups of one hub, the first by name.
 const GROUPS_TOLD_MAX: usize = 100;
 
 pub(super) struct Hubs {
@@ -36,7 +36,7 @@ pub(super) struct Hubs {
     group_lag_seconds: Family,
     lag_events: Family,
     lag_seconds: Family,
-    /// Hubs whose numbers had no room.
+    /// The number of hubs that are omitted because of the size limit.
     pub(super) left_out_count: u64,
 }
 
@@ -97,13 +97,13 @@ impl Default for Hubs {
 }
 
 impl Hubs {
-    /// All hubs of a namespace; `labels`: those that everything in it has.
+    /// Adds all hubs of a namespace. `labels` are common to all metrics of the namespace.
     pub(super) async fn measure(&mut self, namespace: &Namespace, labels: &Labels) -> Result<(), AdminError> {
         let mut after = None;
         loop {
             let page = namespace.broker.hubs(after, PAGE_COUNT).await?;
             for hub in &page {
-                // One that goes away meanwhile is not told of.
+                // A hub that is deleted meanwhile is omitted.
                 match self.measure_hub(namespace, labels, hub).await {
                     Err(AdminError::Stopped(error)) => return Err(error.into()),
                     Ok(()) | Err(AdminError::Refused(_)) => {}
@@ -136,7 +136,8 @@ impl Hubs {
         let stock = namespace.broker.stock_checkpoints(&hub.name).await?;
         for group in hub.groups.iter().map(|group| &group.name).take(GROUPS_TOLD_MAX) {
             let found = progress(&namespace.broker, hub, group, &stock).await?;
-            // Whoever keeps its checkpoints elsewhere has no lag that is known here. Where there are two for a partition, the newest counts.
+            // Groups that store their checkpoints elsewhere have no known lag. Of two checkpoints for a partition, the
+            // newest counts.
             let mut lags: BTreeMap<u32, Lag> = BTreeMap::new();
             for Progress { lag, .. } in found {
                 let Some(checkpoint) = lag.checkpoint else { continue };

@@ -1,4 +1,4 @@
-//! Numbers for Prometheus, of everything that there is.
+//! Metrics of all entities for Prometheus.
 
 mod entities;
 mod family;
@@ -38,7 +38,7 @@ pub(crate) async fn answer(state: &HttpState, head: &Head) -> Response {
     }
 }
 
-/// Which namespaces a request may see: on loopback all, elsewhere those that its key is for.
+/// Returns the namespaces that a request may read: on loopback all, otherwise those of its key.
 fn visible<'s>(state: &'s HttpState, head: &Head) -> Result<Vec<&'s Namespace>, Problem> {
     if head.is_local() {
         return Ok(state.namespaces().iter().collect());
@@ -99,12 +99,13 @@ async fn tell(
     namespaces: &[&Namespace],
     arrival: Option<&Arrival>,
 ) -> Result<String, AdminError> {
-    // One at a time: whoever asks often costs no more than whoever asks once.
+    // Scrapes run one at a time, which limits the cost of frequent requests.
     let _alone = state.scraping().lock().await;
     let (mut entities, mut hubs) = (Entities::default(), Hubs::default());
     for namespace in namespaces {
         let is_first = state.namespaces().first().is_some_and(|first| std::ptr::eq(first, *namespace));
-        // For Prometheus an empty label is none; most brokers have one namespace, and need no such label.
+        // The first namespace has no label, because most brokers have only one; in Prometheus, a missing label equals
+        // an empty one.
         let labels = Labels::default();
         let labels = if is_first { labels } else { labels.with("namespace", &namespace.name) };
         measure(namespace, &labels, &mut entities).await?;
@@ -116,12 +117,12 @@ async fn tell(
     of_broker.extend(damage(namespaces));
     for family in of_broker.iter().chain(entities.families()).chain(hubs.families()) {
         let written = write!(text, "{family}");
-        debug_assert!(written.is_ok(), "a string takes everything");
+        debug_assert!(written.is_ok(), "writing to a string cannot fail");
     }
     Ok(text)
 }
 
-/// Page after page: between two of them a shard serves others.
+/// Adds the entities of a namespace in pages, so that a shard can serve other requests between two pages.
 async fn measure(namespace: &Namespace, labels: &Labels, entities: &mut Entities) -> Result<(), AdminError> {
     for shard in 0..namespace.broker.shard_count() {
         let mut after = None;
@@ -138,7 +139,7 @@ async fn measure(namespace: &Namespace, labels: &Labels, entities: &mut Entities
     Ok(())
 }
 
-/// What is there once.
+/// Returns the metrics of the broker as a whole.
 fn of_broker(state: &HttpState, arrival: Option<&Arrival>, left_out_count: u64) -> Vec<Family> {
     let none = Labels::default();
     let gauge = |name: &str, help, labels: &Labels, value: f64| {
@@ -184,7 +185,7 @@ fn of_broker(state: &HttpState, arrival: Option<&Arrival>, left_out_count: u64) 
     families
 }
 
-/// What the disk gave back damaged.
+/// Returns the metrics of damaged data on disk.
 fn damage(namespaces: &[&Namespace]) -> [Family; 2] {
     let all = || namespaces.iter().map(|namespace| namespace.broker.damage());
     let counter = |name: &str, help, value: u64| {

@@ -1,4 +1,4 @@
-//! Guards management as the Azure SDKs do it: the requests here are what Python and JavaScript really send.
+//! Tests management in the protocol of the Azure SDKs, with the actual requests of Python and JavaScript.
 
 use peeklock_http::Limits;
 use peeklock_types::Tier;
@@ -22,7 +22,7 @@ const FULL_QUEUE: &str = "<QueueDescription><LockDuration>PT13S</LockDuration><M
     <ForwardDeadLetteredMessagesTo>sb://localhost:5300/dlq</ForwardDeadLetteredMessagesTo>\
     <MaxMessageSizeInKilobytes>2048</MaxMessageSizeInKilobytes></QueueDescription>";
 
-/// The description inside the answer, without the dates, which differ.
+/// Returns the description inside the answer, without the dates, which vary.
 fn description(body: &str) -> String {
     let (_, rest) = body.split_once("<content type=\"application/xml\">").unwrap();
     let mut text = rest.split_once("</content>").unwrap().0.to_owned();
@@ -61,14 +61,14 @@ async fn a_queue_with_defaults_has_every_element_in_order() {
     assert_eq!(created.element("id"), format!("https://{HOST}/q1?api-version=2024-05"));
     assert!(created.body.contains("<title type=\"text\">q1</title>"));
     assert!(created.body.contains("<author><name>sbemulatorns</name></author>"));
-    assert!(created.element("CreatedAt").ends_with("0000Z"), "seven digits of a second");
+    assert!(created.element("CreatedAt").ends_with("0000Z"), "seven fractional digits");
     let shown = rig.get(&format!("/Q1?enrich=false&{V24}")).await.expect(200);
     assert_eq!(description(&shown.body), golden);
     assert!(!rig.get("/q1?api-version=2017-04").await.expect(200).body.contains("MaxMessageSizeInKilobytes"));
 }
 
 #[tokio::test]
-async fn everything_a_description_says_is_kept() {
+async fn all_values_of_a_description_are_stored() {
     let rig = Rig::start().await;
     rig.put(&format!("/a%2Fq2?{V24}"), &python(FULL_QUEUE)).await.expect(201);
     let shown = rig.get(&format!("/a/q2?{V21}")).await.expect(200);
@@ -94,7 +94,7 @@ async fn everything_a_description_says_is_kept() {
     ] {
         assert_eq!(shown.element(name), value, "{name}");
     }
-    // Clients send back what they got, with one thing changed.
+    // Clients return the received description with one change.
     let content = description(&shown.body).replace("PT13S", "PT14S");
     let updated = rig.update(&format!("/a/q2?{V21}"), &js_entry(&content)).await.expect(200);
     assert_eq!(description(&updated.body), content);
@@ -102,7 +102,7 @@ async fn everything_a_description_says_is_kept() {
 }
 
 #[tokio::test]
-async fn settings_without_effect_are_kept_and_shown() {
+async fn settings_without_effect_are_stored_and_shown() {
     let rig = Rig::start().await;
     let flags = [("SupportOrdering", "false"), ("EnablePartitioning", "true"), ("EnableExpress", "true")];
     let content: String = flags.map(|(name, value)| format!("<{name}>{value}</{name}>")).concat();
@@ -138,7 +138,7 @@ async fn create_update_and_delete_answer_as_the_sdks_expect() {
     rig.update(&uri, &plain).await.expect(404);
     let created = rig.put(&uri, &plain).await.expect(201);
     rig.put(&uri, &plain).await.expect(409);
-    assert!(!rig.put(&uri, &plain).await.element("Detail").contains("40901"), "exists, for good");
+    assert!(!rig.put(&uri, &plain).await.element("Detail").contains("40901"), "not a transient conflict");
     let tag = created.header("etag").to_owned();
     rig.ask("GET", &uri, &[("if-none-match", &tag)], "").await.expect(304);
     let locked = js("QueueDescription", "<LockDuration>PT30S</LockDuration>");
@@ -155,7 +155,7 @@ async fn create_update_and_delete_answer_as_the_sdks_expect() {
 }
 
 #[tokio::test]
-async fn an_update_returns_what_is_left_out_to_its_default_and_keeps_what_atom_cannot_say() {
+async fn an_update_resets_omitted_elements_and_keeps_settings_without_an_element() {
     let rig = Rig::start().await;
     let json = r#"{"retry": "fixed:5s", "maxSize": "100KiB", "userMetadata": "mine"}"#;
     rig.put("/api/queues/q1", json).await.expect(201);
@@ -170,7 +170,7 @@ async fn an_update_returns_what_is_left_out_to_its_default_and_keeps_what_atom_c
     let queue = rig.get("/api/queues/q1").await.json();
     assert_eq!((&queue["retry"], &queue["maxSize"]), (&"fixed:5s".into(), &"1GiB".into()));
     assert_eq!(queue["userMetadata"], serde_json::Value::Null);
-    // ATOM has no word for an entity without a limit, so leaving the size out keeps it.
+    // ATOM cannot represent an entity without a limit, so an omitted size stays unchanged.
     rig.put("/api/queues/q2", "{}").await.expect(201);
     let uri = format!("/q2?{V21}");
     let updated = rig.update(&uri, &js("QueueDescription", "")).await.expect(200);
@@ -179,7 +179,7 @@ async fn an_update_returns_what_is_left_out_to_its_default_and_keeps_what_atom_c
 }
 
 #[tokio::test]
-async fn an_update_that_knows_nothing_of_the_order_keeps_it() {
+async fn an_update_without_an_order_keeps_the_order() {
     let rig = Rig::start().await;
     let order = r#"{"policy": "weighted", "classes": {"high": {"priorities": "5-9", "weight": 3}, "low": {"priorities": "0-4"}}}"#;
     rig.put("/api/queues/q1", &format!(r#"{{"order": {order}}}"#)).await.expect(201);
@@ -200,11 +200,15 @@ async fn an_update_that_knows_nothing_of_the_order_keeps_it() {
     let uri = format!("/q2?{V21}");
     rig.put(&uri, &js("QueueDescription", "")).await.expect(201);
     rig.put(&format!("/q1?{V21}"), &js("QueueDescription", "")).await.expect(409);
-    assert_eq!(rig.get("/api/queues/q2").await.json()["order"], serde_json::Value::Null, "as they come");
+    assert_eq!(
+        rig.get("/api/queues/q2").await.json()["order"],
+        serde_json::Value::Null,
+        "no order by default"
+    );
 }
 
 #[tokio::test]
-async fn what_cannot_be_changed_or_honoured_is_refused_by_name() {
+async fn settings_that_cannot_be_changed_or_are_unsupported_are_rejected_by_name() {
     let rig = Rig::start().await;
     let uri = format!("/q1?{V21}");
     rig.put(&uri, &js("QueueDescription", "")).await.expect(201);
@@ -234,7 +238,7 @@ async fn what_cannot_be_changed_or_honoured_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_window_is_kept_while_duplicates_are_not_detected() {
+async fn a_window_is_stored_while_duplicates_are_not_detected() {
     let rig = Rig::start().await;
     let window = |span: &str| {
         format!("<DuplicateDetectionHistoryTimeWindow>{span}</DuplicateDetectionHistoryTimeWindow>")
@@ -256,7 +260,7 @@ async fn a_window_is_kept_while_duplicates_are_not_detected() {
         let updated = rig.update(&uri, &js(root, &window("P7D"))).await.expect(200);
         assert_eq!(updated.element("DuplicateDetectionHistoryTimeWindow"), "P7D");
     }
-    // Our own documents take shorter windows, and a client may send back what it was shown.
+    // The broker's own configuration permits shorter windows, and a client can return the value that it received.
     rig.put("/api/queues/q2", r#"{"duplicateWindow": "5s"}"#).await.expect(201);
     let uri = format!("/q2?{V21}");
     let shown = rig.get(&uri).await.expect(200);
@@ -265,7 +269,7 @@ async fn a_window_is_kept_while_duplicates_are_not_detected() {
 }
 
 #[tokio::test]
-async fn an_element_that_the_version_does_not_know_is_refused_and_not_shown() {
+async fn an_element_of_a_later_version_is_rejected_and_not_shown() {
     let rig = Rig::start().await;
     let size = "<MaxMessageSizeInKilobytes>2048</MaxMessageSizeInKilobytes>";
     for version in ["2014-01", "2015-01", "2017-04"] {
@@ -279,11 +283,15 @@ async fn an_element_that_the_version_does_not_know_is_refused_and_not_shown() {
     assert!(!shown.body.contains("MaxMessageSizeInKilobytes"));
     rig.update(old, &js_entry(&description(&shown.body))).await.expect(200);
     let shown = rig.get(&format!("/q1?{V21}")).await.expect(200);
-    assert_eq!(shown.element("MaxMessageSizeInKilobytes"), "2048", "who cannot say it does not change it");
+    assert_eq!(
+        shown.element("MaxMessageSizeInKilobytes"),
+        "2048",
+        "an update in an older version keeps the value"
+    );
 }
 
 #[tokio::test]
-async fn the_standard_tier_has_small_messages() {
+async fn the_standard_tier_limits_the_message_size() {
     let rig = Rig::start_as(Limits::default(), Tier::Standard).await;
     let shown = rig.get(&format!("/$namespaceinfo?{V21}")).await.expect(200);
     assert_eq!(shown.element("MessagingSKU"), "Standard");
@@ -303,7 +311,7 @@ async fn the_standard_tier_has_small_messages() {
 }
 
 #[tokio::test]
-async fn topics_subscriptions_and_rules_come_and_go() {
+async fn topics_subscriptions_and_rules_are_created_and_deleted() {
     let rig = Rig::start().await;
     let created = rig.put(&format!("/t1?{V24}"), &python("<TopicDescription />")).await.expect(201);
     assert_eq!(created.element("SubscriptionCount"), "0");
@@ -351,7 +359,7 @@ async fn topics_subscriptions_and_rules_come_and_go() {
 }
 
 #[tokio::test]
-async fn every_kind_of_rule_and_value_survives_the_way_in_and_out() {
+async fn every_kind_of_rule_and_value_is_returned_unchanged() {
     let rig = Rig::start().await;
     rig.put(&format!("/t1?{V24}"), &python("<TopicDescription />")).await.expect(201);
     rig.put(&format!("/t1/subscriptions/s1?{V24}"), &python("<SubscriptionDescription />")).await.expect(201);
@@ -402,7 +410,7 @@ async fn every_kind_of_rule_and_value_survives_the_way_in_and_out() {
 }
 
 #[tokio::test]
-async fn a_rule_that_does_not_parse_says_where() {
+async fn a_syntax_error_in_a_rule_has_its_position() {
     let rig = Rig::start().await;
     rig.put(&format!("/t1?{V24}"), &python("<TopicDescription />")).await.expect(201);
     rig.put(&format!("/t1/subscriptions/s1?{V24}"), &python("<SubscriptionDescription />")).await.expect(201);
@@ -425,7 +433,7 @@ async fn a_rule_that_does_not_parse_says_where() {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages_with_the_links_that_the_sdks_follow() {
+async fn lists_are_paged_with_the_links_that_the_sdks_follow() {
     let rig = Rig::start().await;
     for number in 0..5 {
         rig.put(&format!("/q{number}?{V24}"), &python("<QueueDescription />")).await.expect(201);
@@ -435,7 +443,7 @@ async fn lists_come_in_pages_with_the_links_that_the_sdks_follow() {
     assert_eq!(page.header("content-type"), "application/atom+xml;type=feed;charset=utf-8");
     assert_eq!(page.body.matches("<entry>").count(), 2);
     let links = page.body.split("<entry>").next().unwrap().matches("<link ").count();
-    assert_eq!(links, 2, "Python takes the second link for the next page");
+    assert_eq!(links, 2, "Python interprets the second link as the next page");
     let next = format!("rel=\"next\" href=\"https://{HOST}/$Resources/Queues?{V24}&amp;$skip=2&amp;$top=2\"");
     assert!(page.body.contains(&next), "{}", page.body);
     let last = rig.get(&format!("/$Resources/Queues?{V21}&%24skip=4&%24top=2")).await.expect(200);
@@ -454,7 +462,7 @@ async fn lists_come_in_pages_with_the_links_that_the_sdks_follow() {
 }
 
 #[tokio::test]
-async fn the_namespace_tells_of_itself() {
+async fn the_namespace_is_described() {
     let rig = Rig::start().await;
     let shown = rig.get(&format!("/$namespaceinfo?{V24}")).await.expect(200);
     assert_eq!((shown.element("Name"), shown.element("MessagingSKU")), ("sbemulatorns", "Premium"));
@@ -464,7 +472,7 @@ async fn the_namespace_tells_of_itself() {
 }
 
 #[tokio::test]
-async fn a_token_is_needed_and_must_be_good_for_the_call() {
+async fn each_call_requires_a_valid_token_with_the_right() {
     let rig = Rig::start().await;
     let uri = format!("/q1?{V21}");
     rig.put(&uri, &python(FULL_QUEUE.replace("AccessRights>Send<", "AccessRights>Manage<").as_str()))
@@ -483,7 +491,7 @@ async fn a_token_is_needed_and_must_be_good_for_the_call() {
     ask(&format!("/q2?{V21}"), &js_token(ROOT, ROOT_KEY, &uri)).await.expect(401);
     let listing = format!("/$Resources/Queues?{V21}");
     ask(&listing, &js_token(ROOT, ROOT_KEY, &listing)).await.expect(200);
-    // A key of one queue manages that queue, and nothing else.
+    // The key of one queue permits management of that queue only.
     let own = token("k1", "cHJpbWFyeQ==", &format!("sb://{HOST}/q1"));
     ask(&uri, &own).await.expect(200);
     ask(&format!("/q2?{V21}"), &own).await.expect(401);
@@ -491,7 +499,7 @@ async fn a_token_is_needed_and_must_be_good_for_the_call() {
 }
 
 #[tokio::test]
-async fn nobody_forwards_to_where_he_may_not_send() {
+async fn forwarding_requires_the_right_to_send_to_the_target() {
     let rig = Rig::start().await;
     for name in ["mine", "other"] {
         rig.put(&format!("/{name}?{V21}"), &python("<QueueDescription />")).await.expect(201);
@@ -519,7 +527,7 @@ async fn nobody_forwards_to_where_he_may_not_send() {
     let headers = [("if-match", "*"), ("ServiceBusSupplementaryAuthorization", more.as_str())];
     let done = rig.call(request("PUT", &uri, &boss, &headers, &body)).await.expect(200);
     assert_eq!(done.element("ForwardTo"), format!("sb://{HOST}/other"));
-    // JavaScript signs for its request, and the token beside it for the bare host.
+    // JavaScript signs the token of the request for its address, and the second token for the bare host.
     let (js, bare) = (js_token(ROOT, ROOT_KEY, &format!("/new?{V21}")), token(ROOT, ROOT_KEY, HOST));
     let headers = [("ServiceBusSupplementaryAuthorization", bare.as_str())];
     rig.call(request("PUT", &format!("/new?{V21}"), &js, &headers, &body)).await.expect(201);
@@ -535,7 +543,7 @@ async fn nobody_forwards_to_where_he_may_not_send() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_descriptions_are_refused() {
+async fn invalid_descriptions_are_rejected() {
     let rig = Rig::start().await;
     let uri = format!("/q1?{V21}");
     let refused = async |body: &str, said: &str| {
@@ -567,7 +575,7 @@ async fn bodies_that_are_no_descriptions_are_refused() {
 }
 
 #[tokio::test]
-async fn counts_tell_what_is_there() {
+async fn counts_equal_the_stored_messages() {
     let rig = Rig::start().await;
     rig.put(&format!("/q1?{V21}"), &js("QueueDescription", "")).await.expect(201);
     crate::common::send(&rig, "q1", 3).await;
@@ -577,7 +585,7 @@ async fn counts_tell_what_is_there() {
 }
 
 #[tokio::test]
-async fn rights_come_back_in_the_order_they_were_given() {
+async fn rights_are_returned_in_the_given_order() {
     let rig = Rig::start().await;
     let given = "<AccessRights>Manage</AccessRights><AccessRights>Listen</AccessRights><AccessRights>Send</AccessRights>";
     let queue = FULL_QUEUE.replace("<AccessRights>Send</AccessRights>", given);

@@ -1,4 +1,4 @@
-//! A broker over a journal in memory with the router before it, and requests as the SDKs write them.
+//! A broker over a journal in memory with its router, and requests in the format of the SDKs.
 
 use axum::Router;
 use axum::body::Body;
@@ -50,7 +50,7 @@ impl Answer {
         self.headers.get(name).unwrap().to_str().unwrap()
     }
 
-    /// The text of the first element of this name.
+    /// Returns the text of the first element with this name.
     #[track_caller]
     pub(crate) fn element(&self, name: &str) -> &str {
         let (_, rest) =
@@ -86,7 +86,7 @@ impl Rig {
         call(&self.router, request).await
     }
 
-    /// With the root key's token for the whole namespace, as Python signs.
+    /// Sends a request with the root key's token for the whole namespace, as Python signs it.
     pub(crate) async fn ask(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let token = token(ROOT, ROOT_KEY, &format!("https://{HOST}"));
         self.call(request(method, uri, &token, headers, body)).await
@@ -142,7 +142,7 @@ pub(crate) fn request(
     request
 }
 
-/// As Python writes it.
+/// Returns a token in Python's format.
 pub(crate) fn token(name: &str, key: &str, resource: &str) -> String {
     token_until(name, key, resource, 4_000_000_000)
 }
@@ -154,7 +154,8 @@ pub(crate) fn token_until(name: &str, key: &str, resource: &str, expiry: u64) ->
     format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={name}")
 }
 
-/// As JavaScript writes it: for the address of the request, in lower case, with the parts in another order.
+/// Returns a token in JavaScript's format: for the address of the request, in lower case, with the parts in another
+/// order.
 pub(crate) fn js_token(name: &str, key: &str, uri: &str) -> String {
     let resource = format!("https://{HOST}{uri}").to_lowercase();
     let resource = utf8_percent_encode(&resource, NON_ALPHANUMERIC).to_string().to_lowercase();
@@ -164,7 +165,7 @@ pub(crate) fn js_token(name: &str, key: &str, uri: &str) -> String {
     format!("SharedAccessSignature sig={signature}&se={expiry}&skn={name}&sr={resource}")
 }
 
-/// An entry in Python's style, with everything of Service Bus in the default namespace.
+/// Returns an entry in Python's style, with the elements of Service Bus in the default namespace.
 pub(crate) fn python(description: &str) -> String {
     format!(
         "<?xml version='1.0' encoding='utf-8'?>\n<ns0:entry xmlns:i=\"http://www.w3.org/2001/XMLSchema-instance\" \
@@ -174,7 +175,7 @@ pub(crate) fn python(description: &str) -> String {
     )
 }
 
-/// An entry in JavaScript's style, with everything of Atom in the default namespace.
+/// Returns an entry in JavaScript's style, with the elements of Atom in the default namespace.
 pub(crate) fn js(root: &str, content: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?><entry xmlns=\"http://www.w3.org/2005/Atom\">\
@@ -204,7 +205,7 @@ async fn send_all(rig: &Rig, queue: &str, sent: impl IntoIterator<Item = (Messag
     let name = EntityName::parse(queue).unwrap();
     let shard = rig.broker.place(&name);
     let Named::Entity(found) = rig.broker.ask_at(&name.clone(), Find { name }).await.unwrap() else {
-        panic!("the queue is there")
+        panic!("the queue does not exist")
     };
     let mut batch = Batch::default();
     let mut messages = batch.messages();

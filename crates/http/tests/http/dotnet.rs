@@ -1,4 +1,5 @@
-//! Guards management as .NET does it: replays what `ServiceBusAdministrationClient` sent, and compares the answers by elements.
+//! Tests management with .NET: replays the requests of `ServiceBusAdministrationClient` and compares the answers by
+//! elements.
 
 use http::uri::Scheme;
 use peeklock_web::xml::{self, Element};
@@ -6,7 +7,7 @@ use peeklock_web::xml::{self, Element};
 use crate::common::{Answer, HOST, ROOT, ROOT_KEY, Rig, request, send, token};
 use crate::recording::{self, Exchange, header};
 
-/// Elements whose text differs between runs, or is the broker's own wording.
+/// Elements whose text varies between runs or is specific to the broker.
 const ANY_TEXT: [&str; 9] = [
     "published",
     "updated",
@@ -19,7 +20,7 @@ const ANY_TEXT: [&str; 9] = [
     "Detail",
 ];
 
-/// A recording that is sent to a broker, exchange by exchange.
+/// A recording that is replayed against a broker, exchange by exchange.
 pub(crate) struct Replay<'a> {
     rig: &'a Rig,
     exchanges: Vec<Exchange>,
@@ -59,7 +60,7 @@ impl<'a> Replay<'a> {
             .await
     }
 
-    /// .NET uses plain HTTP with a development emulator.
+    /// Sends a request over plain HTTP, which .NET uses with a development emulator.
     async fn call(
         &self,
         method: &str,
@@ -83,7 +84,7 @@ impl<'a> Replay<'a> {
         self.compare(&exchange.title, &wanted, &found).await;
     }
 
-    /// The body of the answer, or `None` if the recording left it out.
+    /// Returns the body of the answer; `None` if the recording omits it.
     fn wanted(&self, exchange: &Exchange) -> Option<String> {
         let text = exchange.answer.as_str();
         if text == "(body left out)" {
@@ -127,7 +128,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// An entry of a feed equals the answer to a GET of its address.
+    /// Compares an entry of a feed with the answer to a GET of its address.
     async fn compare_entry(&self, title: &str, name: &str, found: &Element) {
         let text = |name: &str| found.child(name).unwrap().trimmed();
         assert_eq!(text("title"), name, "{title}");
@@ -139,7 +140,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Puts real values in the place of what a recording leaves open.
+/// Replaces the placeholders of a recording by actual values.
 fn real(text: &str) -> String {
     const TOKEN: &str =
         "SharedAccessSignature sr=https%3A%2F%2FHOST%2F&sig=SIG&se=EXPIRY&skn=RootManageSharedAccessKey";
@@ -170,7 +171,7 @@ async fn dotnet_manages_subscriptions() {
 }
 
 #[tokio::test]
-async fn dotnet_makes_queues_forward() {
+async fn dotnet_configures_forwarding() {
     let rig = Rig::start().await;
     Replay::new(&rig, include_str!("../dotnet/atom-forward.txt")).run().await;
 }
@@ -193,7 +194,7 @@ async fn dotnet_reads_with_an_old_version() {
 }
 
 #[tokio::test]
-async fn dotnet_manages_rules_and_gets_their_values_back() {
+async fn dotnet_manages_rules_and_receives_their_values() {
     let rig = Rig::start().await;
     rig.put("/api/topics/news", "{}").await.expect(201);
     rig.put("/api/topics/news/subscriptions/s", "{}").await.expect(201);
@@ -202,7 +203,7 @@ async fn dotnet_manages_rules_and_gets_their_values_back() {
 }
 
 #[tokio::test]
-async fn dotnet_is_refused() {
+async fn dotnet_receives_rejections() {
     let rig = Rig::start().await;
     rig.put("/api/queues/orders", "{}").await.expect(201);
     rig.put("/api/topics/news", "{}").await.expect(201);

@@ -1,4 +1,4 @@
-//! Guards hubs over HTTP: the JSON API and ATOM.
+//! Tests hubs over HTTP: the JSON API and ATOM.
 
 use crate::common::{HOST, Rig, request, token};
 use base64::Engine as _;
@@ -19,7 +19,7 @@ async fn send(rig: &Rig, partition: u32, count: usize) {
 }
 
 #[tokio::test]
-async fn a_put_creates_or_changes_and_may_be_repeated() {
+async fn a_put_creates_or_changes_and_is_idempotent() {
     let rig = Rig::start().await;
     let body = r#"{"partitionCount": 3, "retentionHours": 48, "consumerGroups": ["b", "a", "$Default"]}"#;
     let created = rig.put("/api/hubs/shop%2Fmeters", body).await.expect(201);
@@ -32,7 +32,7 @@ async fn a_put_creates_or_changes_and_may_be_repeated() {
     let more = r#"{"partitionCount": 4, "consumerGroups": ["c"]}"#;
     let changed = rig.put("/api/hubs/SHOP%2fmeters", more).await.expect(200).json();
     assert_eq!((&changed["retentionHours"], &changed["partitionCount"]), (&json!(48), &json!(4)));
-    assert_eq!(changed["consumerGroups"], json!(["$Default", "a", "b", "c"]), "none is taken away");
+    assert_eq!(changed["consumerGroups"], json!(["$Default", "a", "b", "c"]), "no consumer group is removed");
     let fewer = rig.put("/api/hubs/shop%2Fmeters", r#"{"partitionCount": 1}"#).await.expect(400).json();
     assert!(fewer["error"]["message"].as_str().unwrap().contains("cannot have fewer"), "{fewer}");
     rig.put("/api/hubs/x", r#"{"partitionCount": 0}"#).await.expect(400);
@@ -42,7 +42,7 @@ async fn a_put_creates_or_changes_and_may_be_repeated() {
 }
 
 #[tokio::test]
-async fn conditions_and_names_are_kept() {
+async fn conditions_are_checked_and_names_are_unique() {
     let rig = rig().await;
     let put = async |condition, body: &str| rig.ask("PUT", "/api/hubs/meters", &[condition], body).await;
     assert_eq!(put(("if-none-match", "*"), "{}").await.expect(409).json()["error"]["code"], "exists");
@@ -50,7 +50,7 @@ async fn conditions_and_names_are_kept() {
     put(("if-match", &tag), r#"{"userMetadata": "x"}"#).await.expect(200);
     put(("if-match", &tag), r#"{"userMetadata": "y"}"#).await.expect(412);
     rig.ask("PUT", "/api/hubs/none", &[("if-match", "*")], "{}").await.expect(404);
-    // One name, one entity.
+    // A name belongs to one entity.
     rig.put("/api/queues/q", "{}").await.expect(201);
     assert_eq!(rig.put("/api/hubs/q", "{}").await.expect(409).json()["error"]["code"], "exists");
     rig.put("/api/queues/meters", "{}").await.expect(409);
@@ -66,13 +66,13 @@ async fn conditions_and_names_are_kept() {
 }
 
 #[tokio::test]
-async fn consumer_groups_come_and_go() {
+async fn consumer_groups_are_created_and_deleted() {
     let rig = rig().await;
     let group = "/api/hubs/meters/consumer-groups/billing";
     rig.put(group, r#"{"userMetadata": "monthly"}"#).await.expect(201);
     rig.ask("PUT", group, &[("if-none-match", "*")], "{}").await.expect(409);
     let told = rig.put(group, "{}").await.expect(200).json();
-    assert_eq!(told["userMetadata"], "monthly", "the rest stays");
+    assert_eq!(told["userMetadata"], "monthly", "the other values are unchanged");
     let page = rig.get("/api/hubs/meters/consumer-groups?top=2").await.expect(200).json();
     assert_eq!((page["items"].as_array().unwrap().len(), &page["next"]), (2, &json!("audit")));
     let rest = rig.get("/api/hubs/meters/consumer-groups?after=audit").await.expect(200).json();
@@ -85,7 +85,7 @@ async fn consumer_groups_come_and_go() {
 }
 
 #[tokio::test]
-async fn events_are_stored_and_looked_at() {
+async fn events_are_stored_and_shown() {
     let rig = rig().await;
     send(&rig, 1, 5).await;
     let keyed = r#"{"partitionKey": "home-7", "events": [{"body": "warm", "messageId": "m", "properties": {"room": 3}}]}"#;
@@ -121,7 +121,7 @@ async fn events_are_stored_and_looked_at() {
 }
 
 #[tokio::test]
-async fn an_owner_is_found_out_when_another_has_taken_over() {
+async fn a_previous_owner_is_rejected_after_a_takeover() {
     let rig = rig().await;
     send(&rig, 0, 10).await;
     let (owned, point) = (
@@ -161,7 +161,7 @@ async fn an_owner_is_found_out_when_another_has_taken_over() {
 }
 
 #[tokio::test]
-async fn checkpoints_are_reset_where_it_is_meant() {
+async fn checkpoints_are_reset_only_where_requested() {
     let rig = rig().await;
     send(&rig, 0, 10).await;
     send(&rig, 1, 4).await;
@@ -187,7 +187,7 @@ async fn checkpoints_are_reset_where_it_is_meant() {
     assert_eq!((&back["items"][0]["before"], &back["items"][0]["repeatedEvents"]), (&json!(9), &json!(7)));
     assert_eq!(lag().await, [7, 0]);
     reset(json!({ "to": 7 })).await.expect(400);
-    assert_eq!(lag().await, [7, 0], "nothing was changed, also where it could have been");
+    assert_eq!(lag().await, [7, 0], "nothing was changed, even in the partition with a valid position");
     reset(json!({ "to": "2020-01-01T00:00:00Z" })).await.expect(200);
     assert_eq!(lag().await, [10, 4]);
     reset(json!({ "to": "2120-01-01T00:00:00Z", "partition": 1 })).await.expect(200);
@@ -200,7 +200,7 @@ async fn checkpoints_are_reset_where_it_is_meant() {
     assert_eq!((&one["source"], &one["lastSequenceNumber"]), (&json!("broker"), &json!(3)));
 }
 
-/// What the SDKs' own checkpoint stores write, and read when a processor starts.
+/// Uses the blobs of the SDKs' checkpoint stores, which a processor reads when it starts.
 #[tokio::test]
 async fn checkpoints_in_blobs_are_reset_in_their_blobs() {
     let rig = rig().await;
@@ -233,16 +233,20 @@ async fn checkpoints_in_blobs_are_reset_in_their_blobs() {
     assert_eq!(kept(0).await.unwrap(), "clientidentifier=c offset=6 sequencenumber=6", "a dry run");
     reset(json!({ "to": 2 })).await;
     assert_eq!(kept(0).await.unwrap(), "clientidentifier=c offset=2 sequencenumber=2");
-    assert_eq!(kept(1).await.unwrap(), "offset=2 sequencenumber=2", "a partition without one gets one");
+    assert_eq!(
+        kept(1).await.unwrap(),
+        "offset=2 sequencenumber=2",
+        "a partition without a checkpoint gets one"
+    );
     reset(json!({ "to": "earliest", "partition": 1 })).await;
     assert_eq!(kept(1).await.unwrap(), "offset=-1 sequencenumber=-1", "before the first event");
     reset(json!({ "to": "none" })).await;
     assert_eq!((kept(0).await, kept(1).await), (None, None));
 }
 
-/// So that `curl -u NAME:KEY` is enough.
+/// With a key itself, `curl -u NAME:KEY` is sufficient.
 #[tokio::test]
-async fn a_key_itself_is_as_good_as_its_token() {
+async fn a_key_is_accepted_in_place_of_a_token() {
     let rig = rig().await;
     let key = rig.put("/api/hubs/meters/policies/app", r#"{"rights": ["Listen"]}"#).await.expect(201).json();
     let secret = key["primaryKey"].as_str().unwrap();
@@ -256,7 +260,7 @@ async fn a_key_itself_is_as_good_as_its_token() {
 }
 
 #[tokio::test]
-async fn a_reader_needs_no_right_to_manage() {
+async fn a_reader_does_not_require_the_manage_right() {
     let rig = rig().await;
     let key = rig.put("/api/hubs/meters/policies/app", r#"{"rights": ["Listen"]}"#).await.expect(201).json();
     let token = token("app", key["primaryKey"].as_str().unwrap(), &format!("sb://{HOST}/meters"));
@@ -269,14 +273,14 @@ async fn a_reader_needs_no_right_to_manage() {
     ask("GET", "/api/hubs/meters", "").await.expect(403);
     ask("GET", "/api/hubs", "").await.expect(401);
     rig.get("/api/hubs/none/policies").await.expect(404);
-    // Its keys go with it.
+    // The keys of a hub are deleted with it.
     rig.delete("/api/hubs/meters").await.expect(204);
     rig.put("/api/hubs/meters", "{}").await.expect(201);
     ask("GET", "/api/hubs/meters/partitions", "").await.expect(401);
 }
 
 #[tokio::test]
-async fn monitoring_sees_hubs_and_how_far_groups_are_behind() {
+async fn metrics_contain_hubs_and_the_lag_of_groups() {
     let rig = rig().await;
     rig.put("/api/hubs/many", r#"{"partitionCount": 65}"#).await.expect(201);
     send(&rig, 1, 5).await;
@@ -297,11 +301,11 @@ async fn monitoring_sees_hubs_and_how_far_groups_are_behind() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
     }
-    // Nothing was taken away yet, so what came is what is there.
+    // No event has been removed yet, so the received size equals the stored size.
     let size = rig.get("/api/hubs/meters").await.expect(200).json()["runtime"]["sizeBytes"].as_u64().unwrap();
     let line = format!("peeklock_hub_received_bytes_total{{hub=\"meters\"}} {size}");
     assert!(size > 0 && metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
-    assert!(!metrics.contains("hub=\"many\",partition"), "too many to be told one by one");
+    assert!(!metrics.contains("hub=\"many\",partition"), "too many partitions for metrics of their own");
     assert!(!metrics.contains("group=\"$Default\""), "no checkpoint, no lag");
     assert!(metrics.contains("peeklock_hub_lag_seconds{hub=\"meters\",group=\"audit\",partition=\"1\"} "));
 }
@@ -339,7 +343,7 @@ async fn atom_has_hubs_groups_and_partitions() {
     assert_eq!(
         (&told["partitionCount"], &told["retentionHours"]),
         (&json!(4), &json!(50)),
-        "three days, begun"
+        "50 hours are shown as three days, so three days change nothing"
     );
     rig.update("/meters?api-version=2014-01", &body.replace(">2<", ">1<")).await.expect(400);
     let strange = description("EventHubDescription", "<CaptureDescription/>");

@@ -1,4 +1,4 @@
-//! Guards the JSON API: its shapes, its errors and its description.
+//! Tests the JSON API: its types, its errors and its description.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use peeklock_types::{EntityName, OrderPolicy, QueueGroupSettings};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn a_put_creates_or_changes_and_may_be_repeated() {
+async fn a_put_creates_or_changes_and_is_idempotent() {
     let rig = Rig::start().await;
     let body = r#"{"lockDuration": "30s", "maxDeliveryCount": 5, "forwardTo": null}"#;
     let created = rig.put("/api/queues/shop%2Forders", body).await.expect(201);
@@ -19,7 +19,7 @@ async fn a_put_creates_or_changes_and_may_be_repeated() {
     assert_eq!(
         (&changed["lockDuration"], &changed["maxDeliveryCount"]),
         (&json!("30s"), &json!(7)),
-        "the rest stays"
+        "the other settings are unchanged"
     );
     let shown = rig.get("/api/queues/SHOP%2forders").await.expect(200).json();
     assert_eq!(shown, changed);
@@ -29,7 +29,7 @@ async fn a_put_creates_or_changes_and_may_be_repeated() {
 }
 
 #[tokio::test]
-async fn conditions_decide_between_creating_and_changing() {
+async fn conditions_select_between_creating_and_changing() {
     let rig = Rig::start().await;
     let put =
         async |condition: (&str, &str), body: &str| rig.ask("PUT", "/api/queues/q", &[condition], body).await;
@@ -45,7 +45,7 @@ async fn conditions_decide_between_creating_and_changing() {
 }
 
 #[tokio::test]
-async fn collections_come_in_pages() {
+async fn collections_are_paged() {
     let rig = Rig::start().await;
     for name in ["a", "b", "c"] {
         rig.put(&format!("/api/queues/{name}"), "{}").await.expect(201);
@@ -60,13 +60,13 @@ async fn collections_come_in_pages() {
     assert_eq!((names(&second), &second["next"]), (vec![json!("c")], &Value::Null));
     rig.get("/health").await.expect(200);
     let all = rig.get("/api/queues").await.json();
-    assert_eq!(names(&all).len(), 3, "the queue of the self-test is nobody's business");
+    assert_eq!(names(&all).len(), 3, "the queue of the self-test is hidden");
     rig.get("/api/queues?limit=2").await.expect(400);
     rig.get("/api/queues?top=many").await.expect(400);
 }
 
 #[tokio::test]
-async fn subscriptions_have_rules_and_a_message_can_be_tried() {
+async fn subscriptions_have_rules_and_a_sample_message_is_explained() {
     let rig = Rig::start().await;
     rig.put("/api/topics/orders", "{}").await.expect(201);
     let high = r#"{"rules": {"high": {"sql": "Priority = 'High'"}, "vip": {"correlation": {"label": "vip"}, "action": "SET x = 1"}}}"#;
@@ -101,7 +101,7 @@ async fn subscriptions_have_rules_and_a_message_can_be_tried() {
     let only = r#"{"rules": {"none": {"match": "none"}}}"#;
     rig.put("/api/topics/orders/subscriptions/high", only).await.expect(200);
     let rules = rig.get("/api/topics/orders/subscriptions/high/rules").await.json();
-    assert_eq!(rules["items"].as_array().unwrap().len(), 1, "these and no others");
+    assert_eq!(rules["items"].as_array().unwrap().len(), 1, "all other rules are removed");
     let none = rig.put("/api/topics/orders/subscriptions/none", r#"{"rules": {}}"#).await.expect(201).json();
     assert_eq!(none["ruleCount"], 0);
     let topic = rig.get("/api/topics/orders").await.json();
@@ -111,7 +111,7 @@ async fn subscriptions_have_rules_and_a_message_can_be_tried() {
 }
 
 #[tokio::test]
-async fn rules_are_put_one_by_one() {
+async fn single_rules_are_put() {
     let rig = Rig::start().await;
     rig.put("/api/topics/t", "{}").await.expect(201);
     rig.put("/api/topics/t/subscriptions/s", "{}").await.expect(201);
@@ -130,7 +130,7 @@ async fn rules_are_put_one_by_one() {
 }
 
 #[tokio::test]
-async fn policies_show_their_keys_one_at_a_time() {
+async fn only_the_answer_for_one_policy_has_its_keys() {
     let rig = Rig::start().await;
     rig.put("/api/queues/q", "{}").await.expect(201);
     let uri = "/api/queues/q/policies/app";
@@ -142,7 +142,7 @@ async fn policies_show_their_keys_one_at_a_time() {
     assert_eq!((&list["items"][0]["name"], &list["items"][0]["primaryKey"]), (&json!("app"), &Value::Null));
     let rotated = rig.post(&format!("{uri}/regenerate"), r#"{"key": "primary"}"#).await.expect(200).json();
     assert_ne!(rotated["primaryKey"], primary);
-    assert_eq!(rotated["secondaryKey"], secondary, "whoever uses it goes on");
+    assert_eq!(rotated["secondaryKey"], secondary, "the other key stays valid");
     rig.post(&format!("{uri}/regenerate"), r#"{"key": "third"}"#).await.expect(400);
     rig.put(uri, r#"{"rights": ["Fly"]}"#).await.expect(400);
     rig.put("/api/queues/q/policies/empty", "{}").await.expect(400);
@@ -162,7 +162,7 @@ async fn policies_show_their_keys_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_right_is_needed_for_each_call() {
+async fn each_call_requires_a_right() {
     let rig = Rig::start().await;
     rig.put("/api/queues/q", "{}").await.expect(201);
     let key = r#"{"rights": ["Listen"], "primaryKey": "listen", "secondaryKey": "listen2"}"#;
@@ -179,7 +179,7 @@ async fn a_right_is_needed_for_each_call() {
 }
 
 #[tokio::test]
-async fn messages_can_be_looked_at() {
+async fn messages_are_shown() {
     let rig = Rig::start().await;
     rig.put("/api/queues/q", "{}").await.expect(201);
     crate::common::send(&rig, "q", 3).await;
@@ -229,7 +229,7 @@ async fn sessions_are_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_wrong_are_refused_with_their_place() {
+async fn invalid_bodies_are_rejected_with_the_position() {
     let rig = Rig::start_with(Limits { body_size_bytes_max: 1000, ..Limits::default() }).await;
     let refused = async |body: &str, said: &str| {
         let answer = rig.put("/api/queues/q", body).await.expect(400).json();
@@ -270,10 +270,10 @@ async fn an_order_is_set_replaced_and_removed() {
     let shown = rig.get("/api/queues/q").await;
     assert_eq!(shown.json()["order"], order);
     let at = |text: &str| shown.body.find(text).unwrap();
-    assert!(at("\"paying\":{") < at("\"free\":{"), "tenants are asked in this order: {}", shown.body);
+    assert!(at("\"paying\":{") < at("\"free\":{"), "tenants are matched in this order: {}", shown.body);
     assert!(at("\"high\":{") < at("\"low\":{"), "the most urgent first: {}", shown.body);
     rig.put("/api/queues/q", r#"{"lockDuration": "5s"}"#).await.expect(200);
-    assert_eq!(rig.get("/api/queues/q").await.json()["order"], order, "not said, not changed");
+    assert_eq!(rig.get("/api/queues/q").await.json()["order"], order, "an omitted order is unchanged");
     rig.put("/api/queues/q", r#"{"order": {"policy": "fifo"}}"#).await.expect(200);
     let fifo = json!({ "policy": "fifo", "maxOutstanding": 16 });
     assert_eq!(rig.get("/api/queues/q").await.json()["order"], fifo);
@@ -286,7 +286,7 @@ async fn an_order_is_set_replaced_and_removed() {
 }
 
 #[tokio::test]
-async fn an_order_that_makes_no_sense_is_refused_with_its_place() {
+async fn an_invalid_order_is_rejected_with_its_position() {
     let rig = Rig::start().await;
     rig.put("/api/queues/q", &format!(r#"{{"order": {ORDER}}}"#)).await.expect(201);
     let before = rig.get("/api/queues/q").await.json();
@@ -339,17 +339,17 @@ async fn an_order_that_makes_no_sense_is_refused_with_its_place() {
 }
 
 #[tokio::test]
-async fn health_has_the_words_that_test_frameworks_wait_for() {
+async fn health_has_the_text_that_test_frameworks_expect() {
     let rig = Rig::start().await;
     let answer = rig.call(request("GET", "/health", "", &[], "")).await.expect(200);
     assert_eq!(answer.body, r#"{"status":"healthy","message":"Service is healthy."}"#);
     assert_eq!(answer.header("content-type"), "application/json");
-    // A queue of that name is somebody's own.
+    // With a version parameter, the path is that of an entity.
     rig.get("/health?api-version=2021-05").await.expect(404);
 }
 
 #[tokio::test]
-async fn namespaces_are_chosen_by_host_then_by_key() {
+async fn a_namespace_is_selected_by_host_then_by_key() {
     let (one, _one_runs) = namespace("first", "one").await;
     let (mut two, _two_runs) = namespace("second", "two").await;
     two.hosts.push("bus.example.com".to_owned());
@@ -377,7 +377,7 @@ async fn namespaces_are_chosen_by_host_then_by_key() {
 }
 
 #[tokio::test]
-async fn the_description_and_the_routes_agree() {
+async fn the_description_matches_the_routes() {
     let rig = Rig::start().await;
     let description = rig.call(request("GET", "/api/openapi.json", "", &[], "")).await.expect(200).json();
     assert_eq!(description["openapi"], "3.1.0");
@@ -401,7 +401,7 @@ async fn the_description_and_the_routes_agree() {
     }
     let keys = |schema: &str| {
         let schema = &description["components"]["schemas"][schema]["properties"];
-        // Only entities with an order have something to tell of it.
+        // Only entities with an order have a `runtime`.
         let keys = schema.as_object().unwrap().keys().filter(|key| *key != "runtime");
         keys.cloned().collect::<Vec<_>>()
     };
@@ -434,18 +434,18 @@ async fn the_description_and_the_routes_agree() {
 }
 
 #[tokio::test]
-async fn keys_of_an_earlier_entity_are_not_good_for_a_later_one() {
+async fn keys_of_an_earlier_entity_are_not_valid_for_a_later_one() {
     let rig = Rig::start().await;
     let name = peeklock_types::EntityName::parse("q").unwrap();
     let rights = Some(peeklock_access::Rights::ALL);
     let change = peeklock_access::PolicyChange { rights, ..Default::default() };
-    // As if a queue had deleted itself when idle.
+    // The state after a queue has deleted itself when idle.
     rig.access.put(Some(&name), "old", change, rig.broker.clock().now()).unwrap();
     rig.put("/api/queues/q", "{}").await.expect(201);
     rig.get("/api/queues/q/policies/old").await.expect(404);
 }
 
-/// A body that never comes.
+/// A body that never arrives.
 struct Never;
 
 impl axum::body::HttpBody for Never {
@@ -461,19 +461,19 @@ impl axum::body::HttpBody for Never {
 }
 
 #[tokio::test]
-async fn a_slow_body_costs_only_its_sender() {
+async fn a_slow_body_delays_only_its_own_request() {
     let body_time_max = std::time::Duration::from_millis(20);
     let rig = Rig::start_with(Limits { body_time_max, ..Limits::default() }).await;
     let put =
         |token: &str| request("PUT", "/api/queues/q", token, &[], "").map(|_| axum::body::Body::new(Never));
-    // Without a token nobody waits for the body at all.
+    // A request without a token is rejected before its body is read.
     rig.call(put("")).await.expect(401);
     let slow = rig.call(put(&token(ROOT, ROOT_KEY, "sb://any/"))).await.expect(408);
     assert_eq!(slow.json()["error"]["code"], "slow");
 }
 
 #[tokio::test]
-async fn groups_are_shown_and_their_names_are_taken() {
+async fn queue_groups_are_shown_and_their_names_are_reserved() {
     let (space, _running) = namespace("sbemulatorns", ROOT_KEY).await;
     let group = |members: [&str; 2]| {
         let members = members.map(|name| EntityName::parse(name).unwrap());

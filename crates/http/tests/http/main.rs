@@ -1,4 +1,4 @@
-//! Management and monitoring over HTTP, without a socket.
+//! Tests of management and monitoring over HTTP, without a socket.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod atom;

@@ -1,4 +1,4 @@
-//! Guards the numbers for Prometheus: who may see them, that everything is there once, and that they follow what happens.
+//! Tests the Prometheus metrics: who may read them, that each entity occurs once, and that the values follow the state.
 
 use crate::common::{HOST, ROOT, ROOT_KEY, Rig, call, namespace, request, token};
 use axum::body::Body;
@@ -9,7 +9,7 @@ use peeklock_http::{Arrival, HttpState, Limits, router};
 
 const LOOPBACK: Arrival = Arrival { is_loopback: true, connection_count: 3, connection_count_max: 100 };
 
-/// From a program on this machine.
+/// Returns a request from a local program.
 fn local(host: &str) -> Request<Body> {
     let mut request = Request::builder().uri("/metrics").header("host", host).body(Body::empty()).unwrap();
     request.extensions_mut().insert(LOOPBACK);
@@ -31,7 +31,7 @@ fn value(text: &str, sample: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn on_loopback_nothing_is_asked_and_elsewhere_a_key() {
+async fn metrics_require_a_key_except_on_loopback() {
     let rig = Rig::start().await;
     for host in ["localhost:5300", "127.0.0.1:9", "[::1]:9"] {
         let answer = rig.call(local(host)).await.expect(200);
@@ -52,7 +52,7 @@ async fn on_loopback_nothing_is_asked_and_elsewhere_a_key() {
 }
 
 #[tokio::test]
-async fn a_key_needs_a_right_to_look_at_the_whole_namespace() {
+async fn metrics_of_a_namespace_require_a_right_on_it() {
     let rig = Rig::start().await;
     rig.put("/api/queues/q", "{}").await.expect(201);
     for (place, right, status) in [
@@ -67,7 +67,7 @@ async fn a_key_needs_a_right_to_look_at_the_whole_namespace() {
 }
 
 #[tokio::test]
-async fn every_entity_is_there_once() {
+async fn every_entity_occurs_once() {
     let rig = Rig::start().await;
     let count = 3 * peeklock_broker::MEASURE_COUNT_MAX * rig.broker.shard_count() / 2;
     for number in 0..count {
@@ -81,7 +81,7 @@ async fn every_entity_is_there_once() {
     assert_eq!(
         text.matches("peeklock_queue_size_bytes{").count(),
         count + 1,
-        "and no queue of the self-test"
+        "excludes the queue of the self-test"
     );
     assert_eq!(text.matches("# TYPE peeklock_queue_messages gauge\n").count(), 1);
     assert!((value(&text, r#"peeklock_queue_messages{queue="q7",state="active"}"#) - 3.0).abs() < 1e-9);
@@ -95,11 +95,11 @@ async fn every_entity_is_there_once() {
     assert!(value(&text, "peeklock_metrics_left_out").abs() < 1e-9);
     assert!(value(&text, "peeklock_damaged_messages_total").abs() < 1e-9);
     assert!(value(&text, "peeklock_damaged_events_total").abs() < 1e-9);
-    assert!(!text.contains("peeklock_class_"), "plain queues have no classes");
+    assert!(!text.contains("peeklock_class_"), "queues without an order have no classes");
 }
 
 #[tokio::test]
-async fn a_key_shows_only_the_namespaces_that_it_is_for() {
+async fn a_key_permits_only_the_metrics_of_its_namespaces() {
     let (first, _first) = namespace("one", "key-1").await;
     let (second, _second) = namespace("two", "key-2").await;
     let router = router(HttpState::new(vec![first, second], Limits::default()));

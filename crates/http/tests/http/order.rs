@@ -1,4 +1,4 @@
-//! Guards what the JSON API and the metrics tell of classes, targets and messages that wait.
+//! Tests the state of classes, targets and waiting messages in the JSON API and the metrics.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ const JOBS: &str = r#"{"order": {
     "tenants": {"key": "customer", "classes": {"paying": {"when": "tier = 'paying'"}, "free": {}}}
 }}"#;
 
-/// One message for each of the given priorities, all of the same tenant.
+/// Sends one message for each of the given priorities, all of the same tenant.
 async fn send(rig: &Rig, queue: &str, priorities: &[&str]) {
     let name = EntityName::parse(queue).unwrap();
     let shard = rig.broker.place(&name);
     let Named::Entity(found) = rig.broker.ask_at(&name.clone(), Find { name }).await.unwrap() else {
-        panic!("the queue is there")
+        panic!("the queue does not exist")
     };
     let mut batch = Batch::default();
     let mut messages = batch.messages();
@@ -74,7 +74,7 @@ fn class<'v>(document: &'v Value, kind: &str, name: &str) -> &'v Value {
 }
 
 #[tokio::test]
-async fn a_queue_tells_how_its_classes_fare() {
+async fn a_queue_reports_the_state_of_its_classes() {
     let rig = Rig::start().await;
     rig.put("/api/queues/jobs", JOBS).await.expect(201);
     send(&rig, "jobs", &["high", "low", "2", "42"]).await;
@@ -102,7 +102,7 @@ async fn a_queue_tells_how_its_classes_fare() {
 }
 
 #[tokio::test]
-async fn a_subscription_does_so_too() {
+async fn a_subscription_reports_the_state_of_its_classes() {
     let rig = Rig::start().await;
     rig.put("/api/topics/t", "{}").await.expect(201);
     rig.put("/api/topics/t/subscriptions/s", JOBS).await.expect(201);
@@ -115,7 +115,7 @@ async fn a_subscription_does_so_too() {
 }
 
 #[tokio::test]
-async fn a_message_that_waits_is_explained() {
+async fn a_waiting_message_is_explained() {
     let rig = Rig::start().await;
     rig.put("/api/queues/jobs", JOBS).await.expect(201);
     send(&rig, "jobs", &["low", "low", "high"]).await;
@@ -134,7 +134,7 @@ async fn a_message_that_waits_is_explained() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_that_misses_its_target_burns_before_anybody_receives() {
+async fn a_class_that_misses_its_target_has_an_alert_before_any_receive() {
     let rig = Rig::start().await;
     rig.put("/api/queues/jobs", JOBS).await.expect(201);
     send(&rig, "jobs", &["high"; 19]).await;
@@ -162,5 +162,5 @@ async fn a_class_that_misses_its_target_burns_before_anybody_receives() {
     let burn = text.lines().find(|line| line.contains("burn_rate{") && line.contains("\"5m\"")).unwrap();
     let burn: f64 = burn.rsplit_once(' ').unwrap().1.parse().unwrap();
     assert!((99.9..100.1).contains(&burn), "{burn}");
-    assert!(!text.contains("acme"), "who the tenants are is nobody's business here, and there may be many");
+    assert!(!text.contains("acme"), "names of tenants are private and may be numerous");
 }

@@ -1,8 +1,8 @@
-//! Reads the recordings of `tests/dotnet`; the README there has the notation.
+//! Parses the recordings of `tests/dotnet`; the README there describes the notation.
 
 /// One request and its answer.
 pub(crate) struct Exchange {
-    /// The number and what the program called.
+    /// The number, and the call of the program.
     pub(crate) title: String,
     pub(crate) method: String,
     pub(crate) uri: String,
@@ -13,10 +13,10 @@ pub(crate) struct Exchange {
     pub(crate) answer: String,
 }
 
-/// Headers that later requests leave out when they equal those of the first.
+/// Headers that later requests omit if they equal those of the first.
 const INHERITED: [&str; 4] = ["Host", "Authorization", "User-Agent", "x-ms-return-client-request-id"];
 
-/// Reads all exchanges of a recording, in order, each with all of its headers.
+/// Parses all exchanges of a recording, in order, each with all of its headers.
 pub(crate) fn read(text: &str) -> Vec<Exchange> {
     let mut exchanges: Vec<Exchange> = text.split("\n## ").skip(1).map(read_one).collect();
     let inherited: Vec<(String, String)> = exchanges[0].headers.clone();
@@ -51,7 +51,7 @@ fn read_one(text: &str) -> Exchange {
     }
 }
 
-/// The first line, the headers and the body of what `mark` marks.
+/// Returns the first line, the headers and the body of the lines that start with `mark`.
 fn side(text: &str, mark: char) -> (String, Vec<(String, String)>, String) {
     let mut lines = text
         .lines()

@@ -1,4 +1,4 @@
-//! Checks every answer of the JSON API in these tests against the description that the API gives of itself.
+//! Checks every answer of the JSON API in these tests against the API's own description.
 
 use axum::Router;
 use http_body_util::BodyExt;
@@ -10,7 +10,7 @@ use crate::common::{Answer, request};
 
 static DESCRIPTION: OnceCell<Value> = OnceCell::const_new();
 
-/// Panics if the answer is not as the description has it.
+/// Panics if the answer does not match the description.
 pub(crate) async fn check(router: &Router, method: &str, uri: &str, answer: &Answer) {
     let path = uri.split('?').next().unwrap_or(uri);
     if !path.starts_with("/api/") || uri.contains("api-version") {
@@ -56,7 +56,7 @@ fn is_at(template: &str, path: &str) -> bool {
     }
 }
 
-/// The part of JSON Schema that the description uses. An unknown keyword is an error.
+/// A validator for the part of JSON Schema that the description uses. An unknown keyword is an error.
 struct Check<'s> {
     schemas: &'s Map<String, Value>,
 }
