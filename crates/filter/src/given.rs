@@ -113,8 +113,8 @@ impl Given {
         if code == PLAIN {
             return Ok(ValueRef::decode(decoder)?.to_value().into());
         }
-        let kind =
-            Kind::of_code(code).ok_or(DecodeError::Unknown { of: "type of a value", tag: code.into() })?;
+        let kind = Kind::of_code(code)
+            .ok_or_else(|| DecodeError::Unknown { of: "type of a value", tag: code.into() })?;
         Given::parse(kind, decoder.text(WHAT)?).ok_or(DecodeError::Value(WHAT))
     }
 }

@@ -140,17 +140,17 @@ macro_rules! entity_rows {
     ($( $(#[$help:meta])* $field:ident: $kind:ty => $setting:ident [$($flag:tt)*], )*) => {
         /// Lists the settings that have a flag: its name, and the value as the flag takes it.
         pub fn setting_rows(settings: &QueueSettings) -> Vec<(&'static str, String)> {
-            let mut rows = Vec::new();
-            $( row!(rows, <$kind as Setting>::of(&settings.$setting), $($flag)*); )*
-            rows
+            [$( row!(<$kind as Setting>::of(&settings.$setting), $($flag)*), )*].into_iter().flatten().collect()
         }
     };
 }
 
 macro_rules! row {
-    ($rows:ident, $value:expr, skip) => {};
-    ($rows:ident, $value:expr, long = $name:literal $($rest:tt)*) => {
-        $rows.push(($name, $value.shown()))
+    ($value:expr, skip) => {
+        None
+    };
+    ($value:expr, long = $name:literal $($rest:tt)*) => {
+        Some(($name, $value.shown()))
     };
 }
 

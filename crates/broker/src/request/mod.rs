@@ -316,6 +316,8 @@ macro_rules! requests {
             $($($notice($notice),)*)?
         }
 
+        // Most answers are small; a large one is moved once per request, which costs less than a box for each.
+        #[allow(clippy::large_enum_variant)]
         #[derive(Debug)]
         pub enum $answers {
             $($name($crate::request::Answered<$name>),)*

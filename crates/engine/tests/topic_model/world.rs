@@ -433,10 +433,13 @@ impl World {
     /// As the broker does it: a body is copied once, even if its messages move in different steps.
     fn move_bodies(&mut self, segment: Option<u32>, max: usize) {
         let upto = self.next_group();
-        let what = segment.map_or(BodyRange::groups_upto(upto), |segment| {
-            let first = u64::from(segment) << 32;
-            BodyRange::handles(first, first | 0xffff_ffff)
-        });
+        let what = segment.map_or_else(
+            || BodyRange::groups_upto(upto),
+            |segment| {
+                let first = u64::from(segment) << 32;
+                BodyRange::handles(first, first | 0xffff_ffff)
+            },
+        );
         let mut copied: BTreeMap<u64, BodyRef> = BTreeMap::new();
         let to_segment = self.next_segment;
         self.next_segment += 1;

@@ -321,7 +321,6 @@ impl Topic {
             max_size: properties.max_size_in_megabytes.map(megabytes),
             user_metadata: properties.user_metadata.map(Some),
             subscriptions: Some(Named(subscriptions)),
-            ..TopicSpec::default()
         })
     }
 }
