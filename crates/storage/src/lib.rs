@@ -69,7 +69,7 @@ struct Inner {
 }
 
 impl Storage {
-    /// Creates the state. Account names should be unique; of equal names, the first account is used.
+    /// Creates the state. Account names must be unique; of equal names, the first account is used.
     pub fn new(accounts: Vec<Account>, limits: Limits) -> Self {
         let started_at = accounts.first().map_or(Timestamp::ZERO, |account| account.broker.clock().now());
         let (uploads, request_count) = (Uploads::default(), AtomicU64::new(0));
