@@ -13,7 +13,7 @@ use crate::metadata::Metadata;
 use crate::name::{BlobName, ContainerName};
 
 impl Blobs {
-    /// The only thing that changes the state; replay is the same.
+    /// Applies a fact. Nothing else changes the state, and replay uses the same function.
     pub fn apply(&mut self, fact: &Fact) -> Result<(), ReplayError> {
         match fact {
             Fact::ContainerCreated { name, metadata, etag, at } => {
@@ -137,7 +137,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Forgets the blocks that wait for a blob, if there are any.
+    /// Removes the staged blocks of a blob, if there are any.
     fn unstage(&mut self, container: &ContainerName, name: &BlobName) -> Result<(), ReplayError> {
         if let Some(staged) = self.known(container)?.staged.remove(name) {
             self.size_bytes -= staged_cost(name, &staged);
@@ -163,7 +163,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Tags only rise: none comes back, even if what it was for is gone.
+    /// Checks that etags only rise: none is reused, even if its blob is gone.
     fn take_etag(&mut self, etag: Etag) -> Result<(), ReplayError> {
         let next = etag.0.checked_add(1).filter(|_| etag.0 >= self.next_etag);
         self.next_etag = next.ok_or(ReplayError { what: "an etag comes back" })?;

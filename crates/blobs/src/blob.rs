@@ -8,7 +8,7 @@ use crate::lease::Lease;
 use crate::metadata::Metadata;
 use crate::name::BlobName;
 
-/// The state of a blob or container: each change has its own, and none is ever used again in its shard.
+/// The state of a blob or container: each change has its own, and none is ever reused in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Etag(pub u64);
 
@@ -37,7 +37,7 @@ pub struct Blob {
     pub metadata: Metadata,
     pub headers: BlobHeaders,
     pub content: Bytes,
-    /// None if it was put in one piece.
+    /// Empty if the blob was put in one piece.
     pub blocks: Vec<Block>,
     pub etag: Etag,
     pub created_at: Timestamp,
@@ -45,17 +45,17 @@ pub struct Blob {
     pub lease: Option<Lease>,
 }
 
-/// A blob as somebody puts it.
+/// A blob as a client puts it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewBlob {
     pub metadata: Metadata,
     pub headers: BlobHeaders,
     pub content: Bytes,
-    /// What the content consists of, in order, if it came in blocks.
+    /// The blocks of the content, in order, if the blob was put in blocks.
     pub blocks: Vec<Block>,
 }
 
-/// What whoever put a blob said of its content. The broker looks at none of it.
+/// The headers that the client set for the content. The broker interprets none of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlobHeaders {
     pub content_type: Option<String>,
@@ -109,10 +109,10 @@ impl Blob {
     }
 }
 
-/// What a map's entry costs beside the texts, about.
+/// The approximate cost of a map item beside the texts.
 const OVERHEAD_BYTES: usize = 256;
 
-/// What a blob counts for against the limits.
+/// Returns the cost of a blob against the limits.
 pub(crate) fn cost(
     name: &BlobName,
     metadata: &Metadata,

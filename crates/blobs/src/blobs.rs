@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::limits::{BLOB_COUNT_MAX, PAGE_COUNT_MAX};
 use crate::name::{BlobName, ContainerName};
 
-/// The containers of one shard. A container lives in one shard with all its blobs.
+/// The containers of one shard. A container and all its blobs belong to one shard.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Blobs {
     pub(crate) containers: BTreeMap<ContainerName, Container>,
@@ -18,14 +18,14 @@ pub struct Blobs {
     pub(crate) size_bytes: usize,
 }
 
-/// What a command is decided with: the time, and how many bytes this shard may hold afterwards.
+/// The inputs of a decision: the time, and the limit on this shard's bytes afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub now: Timestamp,
     pub size_bytes_max: usize,
 }
 
-/// Which part of a list: names that begin with `prefix`, from `from` on.
+/// A part of a list: names that begin with `prefix`, from `from` on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     pub prefix: String,
@@ -33,7 +33,7 @@ pub struct Page {
     pub count_max: usize,
 }
 
-/// A part of a list, and the name that the next part begins with.
+/// A part of a list, and the first name of the next part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found<T> {
     pub found: Vec<T>,
@@ -41,7 +41,7 @@ pub struct Found<T> {
 }
 
 impl Blobs {
-    /// Returns what all blobs, containers and blocks here count for against the limits.
+    /// Returns the cost of all blobs, containers and blocks against the limits.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes
     }
@@ -55,7 +55,7 @@ impl Blobs {
         found.ok_or_else(|| Error::NoSuchBlob { container: container.clone(), blob: blob.clone() })
     }
 
-    /// Returns the blocks that a blob is made of, in order, and those that wait to be committed, by id.
+    /// Returns the blocks of a blob, in order, and its uncommitted blocks, by id.
     pub fn blocks(
         &self,
         container: &ContainerName,
@@ -70,7 +70,7 @@ impl Blobs {
         Ok((committed.unwrap_or_default(), staged.unwrap_or_default()))
     }
 
-    /// Containers by name.
+    /// Returns containers by name.
     pub fn list_containers(&self, page: &Page) -> Found<(ContainerName, ContainerView)> {
         let mut found = list(&self.containers, page);
         let page = found.by_ref().take(page.count_max.min(PAGE_COUNT_MAX));
@@ -78,7 +78,7 @@ impl Blobs {
         Found { found: page, next: found.next().map(|(name, _)| name.as_str().to_owned()) }
     }
 
-    /// Blobs of one container by name, without their content.
+    /// Returns blobs of one container by name, without their content.
     pub fn list<'b>(
         &'b self,
         container: &ContainerName,
@@ -90,7 +90,7 @@ impl Blobs {
         Ok(Found { found: page, next: found.next().map(|(name, _)| name.as_str().to_owned()) })
     }
 
-    /// Every blob of every container.
+    /// Returns every blob of every container.
     pub fn all(&self) -> impl Iterator<Item = (&ContainerName, &BlobName, &Blob)> {
         self.containers.iter().flat_map(|(name, container)| {
             container.blobs.iter().map(move |(blob, state)| (name, blob, state))
@@ -111,7 +111,7 @@ impl Blobs {
         if self.blob_count + more_blobs > BLOB_COUNT_MAX {
             return Err(Error::TooManyBlobs);
         }
-        // A change that makes something smaller is always allowed.
+        // A change that reduces the size is always permitted.
         let grows = needed_bytes > freed_bytes;
         if grows && self.size_bytes - freed_bytes + needed_bytes > stamp.size_bytes_max {
             return Err(Error::Full);
@@ -119,7 +119,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// The counts follow from everything else.
+    /// Computes the counts from the contents.
     pub(crate) fn count_all(&mut self) {
         self.blob_count = self.containers.values().map(|container| container.blobs.len()).sum();
         let cost = |(name, container): (&ContainerName, &Container)| {
@@ -129,14 +129,14 @@ impl Blobs {
     }
 }
 
-/// What the blobs and blocks of a container count for.
+/// Returns the cost of the blobs and blocks of a container.
 pub(crate) fn cost_inside(container: &Container) -> usize {
     let of_blobs: usize = container.blobs.iter().map(|(name, blob)| blob.cost(name)).sum();
     let of_staged: usize = container.staged.iter().map(|(name, staged)| staged_cost(name, staged)).sum();
     of_blobs + of_staged
 }
 
-/// Names that begin with the prefix, from a name on.
+/// Returns the names that begin with the prefix, from a name on.
 fn list<'m, 'p, K, V>(
     map: &'m BTreeMap<K, V>,
     page: &'p Page,

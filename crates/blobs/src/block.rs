@@ -6,7 +6,7 @@ use peeklock_types::Timestamp;
 use crate::limits::BLOCK_ID_CHARS_MAX;
 use crate::name::BlobName;
 
-/// The name of a block within its blob: base64, which nobody decodes here.
+/// The name of a block within its blob: base64 that is not decoded here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(String);
 
@@ -21,21 +21,21 @@ pub struct Block {
     pub size_bytes: u32,
 }
 
-/// Where a list of blocks takes one of them from.
+/// The source of one block in a list of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSource {
-    /// The blob as it is.
+    /// The current blob.
     Committed,
     Uncommitted,
-    /// The uncommitted ones, else the blob.
+    /// The uncommitted blocks, else the blob.
     Latest,
 }
 
-/// Blocks of a blob that wait to be committed.
+/// The uncommitted blocks of a blob.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Staged {
     pub(crate) blocks: BTreeMap<BlockId, Bytes>,
-    /// When the last of them came.
+    /// The arrival of the last one.
     pub(crate) at: Timestamp,
 }
 
@@ -61,15 +61,15 @@ impl Staged {
     }
 }
 
-/// What a map's entry costs beside the texts, about.
+/// The approximate cost of a map item beside the texts.
 const OVERHEAD_BYTES: usize = 96;
 
-/// What a block that waits counts for against the limits.
+/// Returns the cost of an uncommitted block against the limits.
 pub(crate) fn block_cost(id: &BlockId, content: &[u8]) -> usize {
     OVERHEAD_BYTES + id.as_str().len() + content.len()
 }
 
-/// What the blocks of a blob that wait count for.
+/// Returns the cost of the uncommitted blocks of a blob.
 pub(crate) fn staged_cost(name: &BlobName, staged: &Staged) -> usize {
     let of_blocks: usize = staged.blocks.iter().map(|(id, content)| block_cost(id, content)).sum();
     staged_base_cost(name) + of_blocks
@@ -79,7 +79,7 @@ pub(crate) fn staged_base_cost(name: &BlobName) -> usize {
     OVERHEAD_BYTES + name.as_str().len()
 }
 
-/// What the list of a blob's blocks counts for.
+/// Returns the cost of the list of a blob's blocks.
 pub(crate) fn list_cost(blocks: &[Block]) -> usize {
     blocks.iter().map(|block| 32 + block.id.as_str().len()).sum()
 }

@@ -1,4 +1,4 @@
-//! What changes containers and blobs: each command is checked whole, and decided into facts then.
+//! Changes of containers and blobs: each command is checked as a whole, and then decided into facts.
 
 use peeklock_types::Timestamp;
 
@@ -13,7 +13,7 @@ use crate::limits::{CONTAINER_COUNT_MAX, CONTENT_BYTES_MAX, HEADER_BYTES_MAX};
 use crate::metadata::Metadata;
 use crate::name::{BlobName, ContainerName};
 
-/// A blob or container after an action on its lease. Neither its tag nor its time changes by that.
+/// A blob or container after an action on its lease, which changes neither its etag nor its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leased {
     pub etag: Etag,
@@ -74,7 +74,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Puts a blob, in place of one that is there. Blocks that wait for that name are gone then.
+    /// Puts a blob, and replaces an existing one. Uncommitted blocks of that name are removed.
     pub fn put(
         &mut self,
         stamp: Stamp,
@@ -156,7 +156,7 @@ impl Blobs {
         Ok(Leased { etag, modified_at, lease })
     }
 
-    /// Returns a blob for a request with a condition: one that names a state is not met where there is none.
+    /// Returns a blob for a conditional request. A condition that names a state is not met by a missing blob.
     fn find_if(
         &self,
         container: &ContainerName,
@@ -185,7 +185,7 @@ impl Blobs {
     }
 
     pub(crate) fn decide(&mut self, fact: Fact, out: &mut Vec<Fact>) {
-        self.apply(&fact).expect("a fact fits the state that it was decided from");
+        self.apply(&fact).expect("a fact fits the state on which it was decided");
         out.push(fact);
     }
 
@@ -194,7 +194,8 @@ impl Blobs {
     }
 }
 
-/// The state comes first, then the lease: whoever creates a blob only if it is new learns that it exists, leased or not.
+/// Checks the state first, then the lease: a client that creates a blob only if it is new learns that it exists, leased
+/// or not.
 pub(crate) fn check_put(
     now: Timestamp,
     container: &ContainerName,

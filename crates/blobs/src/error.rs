@@ -5,7 +5,7 @@ use crate::limits::{
 };
 use crate::name::{BlobName, ContainerName};
 
-/// Why a command was refused; nothing has changed then.
+/// The reason why a command was rejected. A rejected command changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("there is no container '{name}'; create it first")]
@@ -16,7 +16,7 @@ pub enum Error {
     NoSuchBlob { container: ContainerName, blob: BlobName },
     #[error("the blob '{blob}' exists already in the container '{container}'")]
     BlobExists { container: ContainerName, blob: BlobName },
-    /// `None`: it is not there at all.
+    /// `None`: it does not exist.
     #[error("the condition of the request is not met: {}", state(*current))]
     ConditionNotMet { current: Option<Etag> },
     #[error("a blob or block holds at most {CONTENT_BYTES_MAX} bytes here; this one has {size_bytes}")]
@@ -33,7 +33,7 @@ pub enum Error {
     Full,
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The same for a container, of which the service has other codes.
+    /// The same for a container, for which the service has other codes.
     #[error("{0}")]
     ContainerLease(LeaseError),
     #[error("the list names a block that was not put, or is gone; put the blocks again")]
@@ -57,7 +57,7 @@ fn state(current: Option<Etag>) -> String {
     }
 }
 
-/// A fact that does not fit the state before it: the journal does not hold what was written.
+/// A fact does not fit the state before it: the journal is damaged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a fact about blobs does not fit what is known: {what}")]
 pub struct ReplayError {

@@ -9,7 +9,7 @@ use crate::metadata::Metadata;
 use crate::name::{BlobName, ContainerName};
 use crate::record;
 
-/// What durably happened to containers and blobs.
+/// A durable change of containers and blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     ContainerCreated {
@@ -28,7 +28,7 @@ pub enum Fact {
     ContainerDeleted {
         name: ContainerName,
     },
-    /// A new blob, or another in its place.
+    /// A new blob, or a replacement.
     Put {
         container: ContainerName,
         blob: BlobName,
@@ -47,13 +47,13 @@ pub enum Fact {
         container: ContainerName,
         blob: BlobName,
     },
-    /// The lease of a blob, or of the container, from now on.
+    /// The new lease of a blob, or of the container.
     Leased {
         container: ContainerName,
         blob: Option<BlobName>,
         lease: Option<Lease>,
     },
-    /// A block that waits for a list which names it.
+    /// An uncommitted block.
     Staged {
         container: ContainerName,
         blob: BlobName,
@@ -61,7 +61,7 @@ pub enum Fact {
         content: Bytes,
         at: Timestamp,
     },
-    /// The blocks that waited for a blob are gone.
+    /// The uncommitted blocks of a blob are removed.
     Unstaged {
         container: ContainerName,
         blob: BlobName,
@@ -69,17 +69,17 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Appends the fact to `out`. It tells its own end.
+    /// Appends the fact to `out` as a self-delimiting record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         record::encode(self, out);
     }
 
-    /// Takes one fact off the front of `input`. After an error `input` is as before.
+    /// Takes one fact from the front of `input`. After an error `input` is unchanged.
     pub fn decode(input: &mut &[u8]) -> Result<Fact, DecodeError> {
         record::decode(input)
     }
 
-    /// The fact of a record of this kind; `None` if facts of blobs have no such kind.
+    /// Returns the fact of a record of this kind; `None` if blobs have no such kind.
     pub fn of_record(kind: u64, fields: Decoder<'_>) -> Result<Option<Fact>, DecodeError> {
         record::of_fields(kind, fields)
     }

@@ -1,6 +1,6 @@
-//! Leases: what may be done to a blob or container, and by whom, while somebody holds a lease on it.
+//! Leases: the permitted operations on a blob or container while a client holds a lease on it.
 //!
-//! A lease is what was durably said of it. Its state follows from that and the time, which whoever calls knows.
+//! A lease is stored as it was set. Its state follows from that and the current time, which is an argument.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use peeklock_types::Timestamp;
 use uuid::Uuid;
 use uuid::fmt::{Hyphenated, Simple};
 
-/// The GUID that names a lease. Whoever sends it holds the lease.
+/// The GUID of a lease. A client that sends it holds the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u128);
 
@@ -24,22 +24,22 @@ pub struct Lease {
     pub term: LeaseTerm,
 }
 
-/// How long a lease holds.
+/// The duration of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseTerm {
     Infinite,
-    /// Expires at `until`. A renewal adds the same span to the time that it comes at.
+    /// Expires at `until`. A renewal adds the same span to its own time.
     Fixed {
         span: Duration,
         until: Timestamp,
     },
-    /// Was broken, and holds until then.
+    /// Was broken, and is valid until then.
     Breaking {
         until: Timestamp,
     },
 }
 
-/// The state of a lease at some time, in the words of the service.
+/// The state of a lease at a given time, in the terms of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseState {
     /// There is no lease.
@@ -68,20 +68,20 @@ pub enum LeaseAction {
     Release {
         id: LeaseId,
     },
-    /// Without a period a fixed lease holds to its end, and an infinite one ends now.
+    /// Without a period, a fixed lease stays valid until its end, and an infinite one ends now.
     Break {
         period: Option<Duration>,
     },
 }
 
-/// How long a lease is asked for.
+/// The requested duration of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseSpan {
     Infinite,
     Fixed(Duration),
 }
 
-/// Why a lease stands in the way, or is none.
+/// The reason why a lease rejects a request, or is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
     #[error("there is already a lease; send its id, or wait until it ends")]
@@ -140,7 +140,7 @@ impl LeaseState {
         }
     }
 
-    /// Returns whether changes need the lease's id.
+    /// Returns whether changes need the lease id.
     pub fn is_locked(self) -> bool {
         matches!(self, LeaseState::Leased { .. } | LeaseState::Breaking)
     }
@@ -229,7 +229,7 @@ fn break_(current: Option<&Lease>, now: Timestamp, period: Option<Duration>) -> 
     Ok(Lease { id: lease.id, term: LeaseTerm::Breaking { until } })
 }
 
-/// Checks the lease id of a request that reads. Without one everybody may.
+/// Checks the lease id of a read. Without one every client may read.
 pub fn check_read(lease: Option<&Lease>, now: Timestamp, given: Option<LeaseId>) -> Result<(), LeaseError> {
     let Some(given) = given else { return Ok(()) };
     let is_its = lease.is_some_and(|lease| lease.id == given);
@@ -253,7 +253,7 @@ pub(crate) fn check_write(
     check_read(lease, now, given)
 }
 
-/// Returns what a change at some time leaves of a lease: one that had ended is gone, and cannot be renewed.
+/// Returns the lease after a change: an expired one is removed, and cannot be renewed.
 pub(crate) fn after_change(lease: Option<Lease>, at: Timestamp) -> Option<Lease> {
     lease.filter(|_| LeaseState::of(lease.as_ref(), at).is_locked())
 }
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_guids_in_any_of_their_forms() {
+    fn ids_are_guids_in_any_form() {
         let id = LeaseId(0x1f81_2371_a41d_49e6_b123_f4b5_42e8_51c5);
         assert_eq!(id.to_string(), "1f812371-a41d-49e6-b123-f4b542e851c5");
         for text in [

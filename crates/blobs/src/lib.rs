@@ -1,8 +1,10 @@
-//! Containers and blobs of one shard as a pure machine: what checkpoint stores, event processors and message stores keep, and little else.
+//! Containers and blobs of one shard as a pure machine: the data of checkpoint stores, event processors and message
+//! stores.
 //!
-//! As in the queue engine, a command is decided into facts, each fact is applied at once, and replay is the same [`Blobs::apply`]. The machine
-//! has no clock, task, socket, disk or random source. Everything is in memory, contents too; how many bytes that may be is said with each
-//! command. Names, sizes and counts have limits. A lease is stored as it was given; its state follows from the time.
+//! As in the queue engine, a command is decided into facts, each fact is applied at once, and replay is the same
+//! [`Blobs::apply`]. The machine has no clock, task, socket, disk or random source. Everything is in memory, including
+//! contents; each command carries the limit on bytes. Names, sizes and counts have limits. A lease is stored as it was
+//! set; its state follows from the time.
 
 mod apply;
 mod blob;

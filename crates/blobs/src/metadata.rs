@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use crate::limits::{METADATA_BYTES_MAX, METADATA_COUNT_MAX};
 
-/// What the owner of a blob or container keeps beside it: texts by name. HTTP does not tell upper from lower case in names, so names that differ
-/// only in that are one; it is told as it was first written.
+/// The owner's metadata of a blob or container: texts by name. HTTP header names ignore case, so names that differ only
+/// in case are one; the first spelling is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(BTreeMap<String, Text>);
 
@@ -28,7 +28,7 @@ pub enum MetadataError {
 }
 
 impl Metadata {
-    /// Adds a name, or to what it says already, as with a header that is sent twice.
+    /// Adds a name, or appends to its value, like a repeated header.
     pub fn add(&mut self, name: &str, value: &str) -> Result<(), MetadataError> {
         if !is_name(name) {
             return Err(MetadataError::Name { name: name.chars().take(80).collect() });
@@ -58,7 +58,7 @@ impl Metadata {
         self.0.get(&name.to_ascii_lowercase()).map(|text| text.value.as_str())
     }
 
-    /// By name, as each was written.
+    /// Iterates by name, with the original spelling.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0.values().map(|text| (text.name.as_str(), text.value.as_str()))
     }
@@ -68,7 +68,7 @@ impl Metadata {
     }
 }
 
-/// As identifiers of C#, of those letters that HTTP allows in the names of headers.
+/// Returns whether the name is a C# identifier of characters that HTTP permits in header names.
 fn is_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
     name.bytes().next().is_some_and(is_letter)
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_is_kept_as_it_was_written_and_in_order() {
+    fn metadata_keeps_its_spelling_and_order() {
         let mut metadata = Metadata::default();
         metadata.add("OwnerId", "a b ü").unwrap();
         metadata.add("a_1", "").unwrap();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_or_is_too_much_is_refused() {
+    fn invalid_and_oversized_metadata_is_rejected() {
         let mut metadata = Metadata::default();
         for name in ["", "1a", "a-b", "a b", "ü"] {
             assert!(matches!(metadata.add(name, "x"), Err(MetadataError::Name { .. })), "{name}");

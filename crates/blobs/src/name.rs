@@ -3,11 +3,11 @@ use std::sync::Arc;
 
 use crate::limits::{BLOB_NAME_CHARS_MAX, CONTAINER_NAME_CHARS_MAX, CONTAINER_NAME_CHARS_MIN};
 
-/// The name of a container: part of an address, and the same for everybody.
+/// The name of a container: part of an address, in one spelling.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerName(Arc<str>);
 
-/// The name of a blob in its container: nearly any text, whose slashes mean nothing.
+/// The name of a blob in its container: nearly any text; slashes have no meaning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlobName(Arc<str>);
 

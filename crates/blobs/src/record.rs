@@ -1,4 +1,4 @@
-//! Facts as records, one behind the other in a commit group. [`peeklock_types::wire`] has the form of a record.
+//! Facts as records, one after the other in a commit group. [`peeklock_types::wire`] has the form of a record.
 
 use peeklock_types::wire::tags::{blob_field, record};
 use peeklock_types::wire::{Large, take_record};

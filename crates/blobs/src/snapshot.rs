@@ -1,10 +1,10 @@
-//! The whole state as bytes: what replay of all facts so far would give.
+//! The whole state as bytes, equal to a replay of all facts so far.
 //!
-//! The state is a list of records (`blobs_record` in [`peeklock_types::wire::tags`]): each container, its blobs by name, and the blocks that wait for a
-//! blob, by name; then the next etag, which is always last. The content of a blob or block is the last field of its record, so that a large one is
-//! shared and not copied.
+//! The state is a list of records (`blobs_record` in [`peeklock_types::wire::tags`]): each container, its blobs by
+//! name, and the uncommitted blocks of a blob, by name; then the next etag, which is always last. The content of a blob
+//! or block is the last field of its record, so that a large one is shared and not copied.
 //!
-//! The same state gives the same bytes, however it came about. Whoever keeps them sees to it that they come back as they were.
+//! The same state always gives the same bytes. The journal guarantees that they are read back unchanged.
 
 use bytes::Bytes;
 use peeklock_types::wire::tags::{blobs_record, stored_blob, stored_container, stored_staged};
@@ -20,7 +20,7 @@ use crate::metadata::Metadata;
 use crate::name::{BlobName, ContainerName};
 use crate::wire::{DecodeError, Decoder, Wire};
 
-/// Contents from this size on are a part of their own.
+/// Contents of at least this size are a part of their own.
 const PART_BYTES_MIN: usize = 16 * 1024;
 
 struct StoredContainer {
@@ -48,7 +48,7 @@ struct StoredBlob {
     created_at: Timestamp,
     modified_at: Timestamp,
     lease: Option<Lease>,
-    /// Left out by the writer, who puts it behind.
+    /// The writer omits it here and appends it as the last field.
     content: Option<Bytes>,
 }
 
@@ -64,7 +64,7 @@ tagged_fields! { StoredBlob in stored_blob {
     CONTENT: content,
 }}
 
-/// The blocks that wait for a blob, or one of them.
+/// The uncommitted blocks of a blob, or one of them.
 struct StoredStaged {
     name: Option<BlobName>,
     at: Option<Timestamp>,
@@ -79,7 +79,7 @@ tagged_fields! { StoredStaged in stored_staged {
     CONTENT: content,
 }}
 
-/// A snapshot as it grows.
+/// A growing snapshot.
 #[derive(Default)]
 struct Parts {
     done: Vec<Bytes>,
@@ -142,7 +142,7 @@ impl Parts {
 }
 
 impl Blobs {
-    /// Returns the whole state in parts that follow each other.
+    /// Returns the whole state in consecutive parts.
     pub fn snapshot(&self) -> Vec<Bytes> {
         let mut parts = Parts::default();
         self.containers.iter().for_each(|(name, container)| parts.put_container(name, container));
@@ -154,7 +154,7 @@ impl Blobs {
     pub fn restore(bytes: &[u8]) -> Result<Blobs, DecodeError> {
         let mut blobs = Blobs::default();
         let mut decoder = Decoder::new(bytes);
-        // What follows belongs to these.
+        // The following records belong to these.
         let (mut container, mut blob) = (None, None);
         loop {
             if decoder.is_empty() {

@@ -1,4 +1,5 @@
-//! Blobs in blocks: blocks wait under the name of their blob until a list says which of them it consists of.
+//! Blobs in blocks: uncommitted blocks are stored under the name of their blob until a list of blocks selects from
+//! them.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::metadata::Metadata;
 use crate::name::{BlobName, ContainerName};
 
 impl Blobs {
-    /// Keeps a block for a list of blocks to come, in place of one with the same id.
+    /// Stores an uncommitted block, and replaces one with the same id.
     pub fn stage(
         &mut self,
         stamp: Stamp,
@@ -57,7 +58,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Makes a blob of blocks: of those that wait, and of those that it consists of already.
+    /// Makes a blob of uncommitted blocks and of its current blocks.
     pub fn commit(
         &mut self,
         stamp: Stamp,
@@ -105,7 +106,7 @@ impl Blobs {
         Ok((content.freeze(), blocks))
     }
 
-    /// Drops blocks that nobody has committed for a week, as the service does.
+    /// Drops blocks that were uncommitted for a week, as the service does.
     fn drop_stale(&mut self, now: Timestamp, out: &mut Vec<Fact>) {
         let is_stale = |at: Timestamp| at + Duration::from_secs(STAGED_TIME_MAX_S) <= now;
         let stale = self.containers.iter().flat_map(|(container, known)| {

@@ -1,9 +1,9 @@
-//! What the stock checkpoint stores of the Event Hubs SDKs write, as blob names and metadata.
+//! The blob names and metadata of the stock checkpoint stores of the Event Hubs SDKs.
 
 use crate::metadata::Metadata;
 use crate::name::BlobName;
 
-/// A blob of a stock checkpoint store. Names are in lower case: some of the stores write them so, others as they were given.
+/// A blob of a stock checkpoint store. Names are in lower case: some stores write them so, others keep the spelling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StockRecord {
     /// The host name that clients used for the namespace.
@@ -20,17 +20,18 @@ pub enum StockKind {
         offset: Option<String>,
         sequence_number: Option<i64>,
     },
-    /// Nobody if the name is empty.
+    /// Empty: no owner.
     Ownership {
         owner: String,
     },
 }
 
 impl StockRecord {
-    /// `None` if the blob is none of a checkpoint store: its name is not `HOST/HUB/GROUP/checkpoint|ownership/PARTITION`.
+    /// Parses a blob of a checkpoint store. Returns `None` if its name is not
+    /// `HOST/HUB/GROUP/checkpoint|ownership/PARTITION`.
     pub fn parse(name: &BlobName, metadata: &Metadata) -> Option<Self> {
         let name = name.as_str().to_lowercase();
-        // A hub's name may have slashes itself; none of the others has.
+        // A hub's name may contain slashes; the other parts do not.
         let mut from_end = name.rsplitn(4, '/');
         let partition = from_end.next()?.parse().ok()?;
         let kind = from_end.next()?;
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_and_ownership_are_told_by_their_names() {
+    fn checkpoints_and_ownerships_are_recognised_by_name() {
         let found =
             parse("NS.example/Homes/$Default/checkpoint/12", &[("offset", "7"), ("sequencenumber", "7")])
                 .unwrap();
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn other_blobs_are_none_of_them() {
+    fn other_blobs_are_not_recognised() {
         for name in [
             "a",
             "h/g/checkpoint/0",

@@ -1,4 +1,4 @@
-//! What is particular to blobs, as bytes. The forms are those of [`peeklock_types::wire`].
+//! The byte forms of blobs. The basic forms are in [`peeklock_types::wire`].
 
 use peeklock_types::wire::tags::{blob_headers, block, lease, lease_field, lease_term, new_blob};
 pub(crate) use peeklock_types::wire::{DecodeError, Decoder, Wire};
@@ -17,7 +17,7 @@ texts! {
     BlockId: BlockId::parse;
 }
 
-// The content is last: it may be large.
+// The content is last, because it may be large.
 tagged_fields! { NewBlob in new_blob {
     METADATA: metadata,
     HEADERS: headers,

@@ -1,4 +1,4 @@
-//! Guards blobs that are put in blocks: the content is what the list says, and blocks that wait are kept, counted and dropped.
+//! Guards blobs in blocks: the list determines the content, and uncommitted blocks are stored, counted and dropped.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
@@ -68,7 +68,7 @@ impl Rig {
         self.blobs.blob(&container, &blob).ok().map(|blob| blob.content.clone())
     }
 
-    /// What is replayed, and what a snapshot gives, is what there is.
+    /// Checks that replay and a snapshot give the same state.
     fn check_replay(&self) {
         let mut restored = Blobs::default();
         let mut log = self.log.as_slice();
@@ -131,12 +131,12 @@ proptest! {
 }
 
 #[test]
-fn blocks_that_nobody_commits_go_after_a_week() {
+fn uncommitted_blocks_are_dropped_after_a_week() {
     let mut rig = Rig::new();
     let before = rig.blobs.size_bytes();
     rig.stage(Timestamp::ZERO, 0, b"hello").unwrap();
     let (container, blob) = place();
-    assert_eq!(rig.content(), None, "a blob is there when its list is");
+    assert_eq!(rig.content(), None, "a blob exists when its list is committed");
     assert_eq!(rig.blobs.blocks(&container, &blob).unwrap().1.len(), 1);
     let week = Duration::from_secs(7 * 24 * 3600);
     let other = BlobName::parse("b").unwrap();
@@ -155,7 +155,7 @@ fn blocks_that_nobody_commits_go_after_a_week() {
         blobs.delete(Timestamp::ZERO, container, BlobName::parse("b").unwrap(), &Condition::default(), out)
     })
     .unwrap();
-    assert_eq!(rig.blobs.size_bytes(), before, "all that was counted is given back");
+    assert_eq!(rig.blobs.size_bytes(), before, "all counted bytes are returned");
 }
 
 #[test]

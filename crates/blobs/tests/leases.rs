@@ -1,5 +1,5 @@
-//! Guards leases: every action in every state has the outcome of the service's tables, whatever crashes come in between, and nobody without the
-//! lease changes what is leased.
+//! Guards leases: every action in every state has the outcome of the service's tables, with crashes at any time, and no
+//! client without the lease changes a leased blob.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
@@ -58,7 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A lease as the service's documents speak of it; times in seconds.
+/// A lease in the terms of the service's documents; times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Model {
     Available,
@@ -70,7 +70,7 @@ enum Model {
 use Model::{Available, Breaking, Broken, Expired, Leased};
 
 impl Model {
-    /// Time alone moves it.
+    /// Returns the state at a time.
     fn at(self, now: u64) -> Model {
         match self {
             Leased { id, span: Some(span), since } if now >= since + span => Expired { id, span },
@@ -158,7 +158,7 @@ impl Model {
         }
     }
 
-    /// A change ends what had run out.
+    /// A change removes an expired lease.
     fn changed(self) -> Model {
         if self.is_locked() { self } else { Available }
     }
@@ -280,7 +280,7 @@ impl Rig {
         }
     }
 
-    /// A new one takes its place, without a lease.
+    /// A new blob replaces it, without a lease.
     fn delete(&mut self, id: Option<LeaseId>) {
         let expected = self.of_blob.at(self.now_s).use_with(id, true);
         let mut facts = Vec::new();
@@ -294,7 +294,7 @@ impl Rig {
         }
     }
 
-    /// A container's lease guards its end, and nothing else.
+    /// A container's lease protects only its deletion.
     fn set_container_metadata(&mut self, id: Option<LeaseId>) {
         let expected = self.of_container.at(self.now_s).use_with(id, false);
         let mut facts = Vec::new();
@@ -329,7 +329,7 @@ impl Rig {
         assert_eq!(LeaseState::of(found.lease.as_ref(), now), self.of_blob.shown());
         let found = self.blobs.container(&container()).unwrap();
         assert_eq!(LeaseState::of(found.lease.as_ref(), now), self.of_container.shown());
-        // Nobody deletes a leased container without its lease.
+        // A leased container is deleted only with its lease.
         if self.of_container.is_locked() {
             let refused =
                 self.blobs.delete_container(now, container(), &Condition::default(), &mut Vec::new());
@@ -352,7 +352,7 @@ proptest! {
 }
 
 #[test]
-fn a_container_goes_with_its_lease() {
+fn a_container_is_deleted_with_its_lease() {
     let mut rig = Rig::new();
     let id = LeaseId(7);
     rig.act(true, LeaseAction::Acquire { id, span: LeaseSpan::Infinite });

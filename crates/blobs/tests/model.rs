@@ -1,5 +1,5 @@
-//! Guards what the machine promises: it does what a plain map would do, tags never come back, and what a crash leaves behind gives the same
-//! state again.
+//! Guards the machine's promises: it behaves like a plain map, etags are never reused, and a crash restores the same
+//! state.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
@@ -34,7 +34,7 @@ enum Step {
         blob: u8,
         when: When,
     },
-    /// Everything volatile is gone; facts, or a snapshot and the facts behind it, are replayed.
+    /// All volatile state is gone; facts, or a snapshot and the facts after it, are replayed.
     Crash {
         with_snapshot: bool,
     },
@@ -45,7 +45,7 @@ enum When {
     Always,
     IsNew,
     Exists,
-    /// With the tag that the model has for the blob.
+    /// With the model's etag of the blob.
     Same,
     Stale,
 }
@@ -73,7 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What there should be: a tag, a value of metadata and a size for each blob.
+/// The expected state: an etag, a metadata value and a size for each blob.
 type Model = BTreeMap<ContainerName, BTreeMap<BlobName, (Etag, String, usize)>>;
 
 #[derive(Default)]
@@ -111,7 +111,7 @@ fn condition(when: When, current: Option<Etag>) -> Condition {
     }
 }
 
-/// More room than these tests take.
+/// A limit above the needs of these tests.
 fn stamp(now: Timestamp) -> Stamp {
     Stamp { now, size_bytes_max: 64 << 20 }
 }
@@ -176,7 +176,7 @@ impl Rig {
         };
         assert_eq!(done.is_ok(), expected);
         if let Ok((etag, _)) = done {
-            assert!(self.tags.insert(etag), "a tag came back");
+            assert!(self.tags.insert(etag), "an etag was reused");
             blobs.insert(blob(b), (etag, "new".to_owned(), size.into()));
         }
     }
@@ -201,7 +201,7 @@ impl Rig {
         };
         assert_eq!(done.is_ok(), !matches!(when, When::IsNew | When::Stale));
         if let Ok((etag, _)) = done {
-            assert!(self.tags.insert(etag), "a tag came back");
+            assert!(self.tags.insert(etag), "an etag was reused");
             (known.0, known.1) = (etag, value);
         }
     }
@@ -257,7 +257,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn the_machine_does_what_a_map_would(steps in prop::collection::vec(step(), 1..60)) {
+    fn the_machine_behaves_like_a_map(steps in prop::collection::vec(step(), 1..60)) {
         let mut rig = Rig::default();
         for (number, step) in steps.iter().enumerate() {
             rig.run(Timestamp::from_millis(1000 * number as u64), step);
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_hurt(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 60..76_u8) {
+    fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 60..76_u8) {
         let with_kind: Vec<u8> = std::iter::once(kind).chain(bytes.iter().copied()).collect();
         let mut input = with_kind.as_slice();
         if Fact::decode(&mut input).is_err() {
@@ -278,7 +278,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_are_the_whole_list(count in 0..30_usize, size in 1..7_usize) {
+    fn pages_cover_the_whole_list(count in 0..30_usize, size in 1..7_usize) {
         let mut blobs = Blobs::default();
         let mut facts = Vec::new();
         blobs.create_container(stamp(Timestamp::ZERO), container(0), Metadata::default(), &mut facts).unwrap();
@@ -307,7 +307,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_full_takes_only_less() {
+fn a_full_shard_accepts_only_smaller_changes() {
     let (mut blobs, mut facts) = (Blobs::default(), Vec::new());
     blobs.create_container(stamp(Timestamp::ZERO), container(0), Metadata::default(), &mut facts).unwrap();
     let big = || NewBlob { content: Bytes::from(vec![0; 64 * 1024]), ..NewBlob::default() };
@@ -331,7 +331,7 @@ fn what_is_full_takes_only_less() {
 }
 
 #[test]
-fn a_fact_that_does_not_fit_is_refused() {
+fn a_fact_that_does_not_fit_is_rejected() {
     let mut blobs = Blobs::default();
     assert!(blobs.apply(&Fact::ContainerDeleted { name: container(0) }).is_err());
     assert!(blobs.apply(&Fact::Deleted { container: container(0), blob: blob(0) }).is_err());
@@ -342,5 +342,5 @@ fn a_fact_that_does_not_fit_is_refused() {
         at: Timestamp::ZERO,
     };
     blobs.apply(&created).unwrap();
-    assert!(blobs.apply(&created).is_err(), "an etag comes back");
+    assert!(blobs.apply(&created).is_err(), "the etag is reused");
 }

@@ -1,4 +1,4 @@
-//! Which streams have something to be done, so that nobody has to ask all of them.
+//! The streams with pending work, so that no caller has to visit all of them.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use crate::stream::StreamId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    /// Each stream with something in the log, by the group of its oldest extent there.
+    /// Each stream with extents in the log, by the commit group of its oldest extent there.
     pub(crate) in_log: BTreeSet<(CommitGroupNumber, StreamId)>,
-    /// Each stream that has something to retire, by when.
+    /// Each stream with extents to retire, by time.
     pub(crate) due: BTreeSet<(Timestamp, StreamId)>,
 }
 
-/// Where a stream stands in the agenda.
+/// The position of a stream in the agenda.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deadlines {
     pub(crate) oldest_group: Option<CommitGroupNumber>,

@@ -1,4 +1,4 @@
-//! What a fact changes. The same for one that was just decided and one that was read back.
+//! Applies facts, both new ones and those read back from the journal.
 
 use peeklock_types::{ConsumerGroup, EntityName, Timestamp};
 
@@ -8,7 +8,7 @@ use crate::fact::Fact;
 use crate::hub::{ConsumerGroupState, Hub, Hubs};
 use crate::stream::{Extent, Producer, Stream, StreamId, StreamSpec};
 
-/// No shard gives out as many; only damage says so.
+/// No shard issues as many; only damage leads to a larger one.
 pub(crate) const ETAG_MAX: u64 = i64::MAX.cast_unsigned();
 
 fn wrong<T>(what: &'static str) -> Result<T, ReplayError> {
@@ -16,7 +16,7 @@ fn wrong<T>(what: &'static str) -> Result<T, ReplayError> {
 }
 
 impl Hubs {
-    /// Applies a fact that was read back from the journal. After an error the machine is not to be used further.
+    /// Applies a fact that was read back from the journal. After an error the machine must not be used further.
     pub fn apply(&mut self, fact: &Fact) -> Result<(), ReplayError> {
         match fact {
             &Fact::Appended { stream, first_sequence, count, enqueued_at, body, size_bytes, producer } => {
@@ -214,7 +214,7 @@ impl Hubs {
         Ok(())
     }
 
-    /// Corrects where the stream stands in the agenda.
+    /// Updates the position of the stream in the agenda.
     fn note(&mut self, stream: StreamId) {
         if let Some(known) = self.streams.get_mut(&stream) {
             let entry = known.next_entry();
@@ -225,7 +225,7 @@ impl Hubs {
         }
     }
 
-    /// Fills in what is found from the rest, after a snapshot was read.
+    /// Computes the derived state, after a snapshot was read.
     pub(crate) fn note_all(&mut self) {
         let streams: Vec<_> = self.streams.keys().copied().collect();
         streams.into_iter().for_each(|stream| self.note(stream));

@@ -4,11 +4,12 @@
 //! u32  size of the block with this header
 //! u32  number of events
 //! u64  sequence number of the first event
-//! u64  when they came, in milliseconds since 1970
+//! u64  enqueued time, in milliseconds since 1970
 //! u64  zero
 //! …    events: u32 length, bytes
 //! ```
-//! All numbers are little-endian. A block says all that a reader must know, so blocks can lie one behind the other in one extent.
+//! All numbers are little-endian. A block contains everything that a reader needs, so an extent can contain several
+//! consecutive blocks.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use peeklock_types::Timestamp;
 
 pub const HEADER_BYTES: usize = 32;
 
-/// What the shard adds to the events of a send.
+/// The header that the shard adds to the events of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHead {
     pub first_sequence: u64,
@@ -26,7 +27,7 @@ pub struct BlockHead {
 }
 
 impl BlockHead {
-    /// The header of a block whose events take `events_bytes`. `None`: more than a block can hold.
+    /// Returns the header of a block whose events take `events_bytes`; `None` if they exceed a block.
     pub(crate) fn encode(&self, events_bytes: usize) -> Option<[u8; HEADER_BYTES]> {
         let size = u32::try_from(events_bytes.checked_add(HEADER_BYTES)?).ok()?;
         let mut out = [0; HEADER_BYTES];
@@ -38,7 +39,8 @@ impl BlockHead {
     }
 }
 
-/// The events of one send, written once: with room in front for what only the shard knows, so that they are stored where they lie.
+/// The events of one send, written once, with room for the shard's header in front, so that they are stored without a
+/// copy.
 #[derive(Debug)]
 pub struct Block {
     bytes: BytesMut,
@@ -46,14 +48,14 @@ pub struct Block {
 }
 
 impl Block {
-    /// With room for so many bytes of events; it grows if there are more.
+    /// Creates a block with room for this many bytes of events; it grows if there are more.
     pub fn with_capacity(events_bytes: usize) -> Self {
         let mut bytes = BytesMut::with_capacity(HEADER_BYTES.saturating_add(events_bytes));
         bytes.put_bytes(0, HEADER_BYTES);
         Block { bytes, count: 0 }
     }
 
-    /// Adds one event: its length, then what `write` adds. After an error the block is of no use.
+    /// Adds one event: its length, then the bytes that `write` adds. After an error the block must not be used.
     pub fn add<E>(&mut self, write: impl FnOnce(&mut BytesMut) -> Result<(), E>) -> Result<(), E> {
         let out = &mut self.bytes;
         let start = out.len();
@@ -67,17 +69,17 @@ impl Block {
         Ok(())
     }
 
-    /// How many events it has.
+    /// Returns the number of events.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// With its header.
+    /// Returns the size with the header.
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The bytes of the block. `None`: more than a block can hold.
+    /// Returns the bytes of the block; `None` if they exceed a block.
     pub fn finish(mut self, head: &BlockHead) -> Option<BytesMut> {
         let header = head.encode(self.bytes.len().checked_sub(HEADER_BYTES)?)?;
         *self.bytes.first_chunk_mut()? = header;
@@ -85,7 +87,7 @@ impl Block {
     }
 }
 
-/// An event as it was stored, with what its block says of it.
+/// A stored event, with the values of its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub sequence: u64,
@@ -93,7 +95,7 @@ pub struct Event {
     pub bytes: Bytes,
 }
 
-/// The same without its bytes: [`Events::bytes_of`] shows them.
+/// The same without its bytes: [`Events::bytes_of`] returns them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventPlace {
     pub sequence: u64,
@@ -108,7 +110,7 @@ pub struct Damaged {
     pub at: usize,
 }
 
-/// The events of an extent with a sequence number of at least `from`, in order. Blocks before it are stepped over.
+/// Returns the events of an extent with a sequence number of at least `from`, in order. Earlier blocks are skipped.
 pub fn events(extent: Bytes, from: u64) -> Events {
     Events {
         extent,
@@ -127,9 +129,9 @@ pub struct Events {
     extent: Bytes,
     at: usize,
     block_end: usize,
-    /// Events of the block that follow.
+    /// The remaining events of the block.
     left: u32,
-    /// Of the next event.
+    /// The sequence number of the next event.
     sequence: u64,
     enqueued_at: Timestamp,
     from: u64,
@@ -145,7 +147,7 @@ impl Events {
         Some(u64::from_le_bytes(*self.extent.get(at..)?.first_chunk()?))
     }
 
-    /// Steps into the block at `at`, or over it if it ends before what is wanted.
+    /// Enters the block at `at`, or skips it if it ends before the wanted event.
     fn enter_block(&mut self) -> Option<()> {
         let size = self.u32_at(self.at)? as usize;
         let end =
@@ -159,12 +161,12 @@ impl Events {
         Some(())
     }
 
-    /// Of an event of this extent.
+    /// Returns the bytes of an event of this extent.
     pub fn bytes_of(&self, event: &EventPlace) -> &[u8] {
         self.extent.get(event.range.clone()).unwrap_or_default()
     }
 
-    /// The next event; `None` behind the last, or behind an error.
+    /// Returns the next event; `None` after the last one, or after an error.
     pub fn next_place(&mut self) -> Option<Result<EventPlace, Damaged>> {
         if self.failed {
             return None;
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_behind_each_other_are_read_from_any_event_on() {
+    fn consecutive_blocks_are_read_from_any_event_on() {
         let mut extent = block(7, &[b"a", b"", b"ccc"]);
         extent.extend_from_slice(&block(10, &[b"d"]));
         let extent = extent.freeze();
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_an_error_and_ends_it() {
+    fn damage_is_an_error_and_ends_the_iteration() {
         let extent = block(0, &[b"abc", b"def"]).freeze();
         for cut in 1..extent.len() {
             let found: Vec<_> = events(extent.slice(..cut), 0).collect();

@@ -1,4 +1,4 @@
-//! Who owns a partition for a consumer group, and how far the group has come.
+//! Owners and checkpoints of partitions in a consumer group.
 
 use peeklock_types::{ConsumerGroup, EntityName, Timestamp, limits};
 
@@ -7,14 +7,14 @@ use crate::error::Error;
 use crate::fact::Fact;
 use crate::hub::Hubs;
 
-/// Changes with each change of an ownership, and is never used again for the same partition and group.
+/// Changes with each change of an ownership, and is never reused for the same partition and consumer group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Etag(pub u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     pub partition: u32,
-    /// Empty: it was given up.
+    /// Empty: the ownership was given up.
     pub owner: String,
     /// Grows when another owner takes over, and stays when an owner renews.
     pub epoch: u64,
@@ -24,30 +24,31 @@ pub struct Ownership {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Of the last event that is done with.
+    /// The last event that was handled.
     pub sequence: u64,
     pub at: Timestamp,
 }
 
-/// Who says how far the group has come.
+/// The writer of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckpointBy {
-    /// An owner: refused if it no longer owns the partition.
+    /// An owner: rejected if it no longer owns the partition.
     Owner { owner: String, epoch: u64 },
-    /// Somebody who needs no ownership, because nobody ever claimed the partition (or it was given up); refused if there is an owner.
+    /// A writer without ownership, for a partition that was never claimed or was given up; rejected if there is an
+    /// owner.
     Anyone,
-    /// An operator, who may also go back.
+    /// An operator, who may also move a checkpoint back.
     Reset,
 }
 
-/// What a group knows of a partition.
+/// The state of a consumer group for one partition.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) owned: Option<Owned>,
     pub(crate) checkpoint: Option<Checkpoint>,
 }
 
-/// An [`Ownership`] beside the number of its partition.
+/// An [`Ownership`] without the number of its partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Owned {
     pub(crate) owner: String,
@@ -68,7 +69,7 @@ impl Owned {
     }
 }
 
-/// How much of a name that is too long is told again.
+/// The length to which a name that is too long is cut in an error.
 const TOLD_CHARS: usize = 40;
 
 pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
@@ -79,7 +80,7 @@ pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
     Err(Error::OwnerName { given })
 }
 
-/// Whether whoever says how far the group has come may say so.
+/// Checks that the writer may write the checkpoint.
 fn check_right(owned: Option<&Owned>, by: &CheckpointBy) -> Result<(), Error> {
     let current = owned.filter(|owned| !owned.owner.is_empty());
     match (by, current) {
@@ -102,7 +103,8 @@ fn check_right(owned: Option<&Owned>, by: &CheckpointBy) -> Result<(), Error> {
 }
 
 impl Hubs {
-    /// Claims, renews or (with an empty `owner`) gives up a partition. `expected`: the etag that the caller has read; `None`: there was no record.
+    /// Claims, renews or (with an empty `owner`) gives up a partition. `expected`: the etag that the caller has read;
+    /// `None`: there was no record.
     #[expect(clippy::too_many_arguments, reason = "a key, a value and a condition")]
     pub fn claim(
         &mut self,
@@ -127,7 +129,8 @@ impl Hubs {
         let takes_over = !owner.is_empty() && current.is_none_or(|current| current.owner != owner);
         let claimed = Owned {
             owner: owner.to_owned(),
-            // Like an etag it is never used again: a group that was deleted and made anew knows no former owner.
+            // Like an etag, an epoch is never reused: a consumer group that was deleted and created again has no former
+            // owner.
             epoch: if takes_over { self.next_etag.max(last_epoch.saturating_add(1)) } else { last_epoch },
             etag: Etag(self.next_etag),
             modified_at: now,
@@ -139,7 +142,7 @@ impl Hubs {
         Ok(view)
     }
 
-    /// By partition.
+    /// Returns the ownerships by partition.
     pub fn ownerships(&self, hub: &EntityName, group: &ConsumerGroup) -> Result<Vec<Ownership>, Error> {
         let progress = self.known_group(hub, group)?.progress.iter();
         Ok(progress
@@ -147,7 +150,8 @@ impl Hubs {
             .collect())
     }
 
-    /// `sequence`: of the last event that is done with; `None` takes the checkpoint away, which only [`CheckpointBy::Reset`] may.
+    /// Writes a checkpoint. `sequence`: the last event that was handled; `None` removes the checkpoint, which only
+    /// [`CheckpointBy::Reset`] may.
     #[expect(clippy::too_many_arguments, reason = "a key, a value and who says so")]
     pub fn checkpoint(
         &mut self,
@@ -169,7 +173,7 @@ impl Hubs {
             (Some(current), Some(found)) if found < current.sequence && *by != CheckpointBy::Reset => {
                 return Err(Error::Backwards { current: current.sequence, found, at: current.at });
             }
-            // It is so already.
+            // The checkpoint already has this value.
             _ if current.map(|current| current.sequence) == sequence => return Ok(current),
             _ => {}
         }
@@ -179,7 +183,7 @@ impl Hubs {
         Ok(checkpoint)
     }
 
-    /// By partition.
+    /// Returns the checkpoints by partition.
     pub fn checkpoints(
         &self,
         hub: &EntityName,
@@ -189,7 +193,7 @@ impl Hubs {
         Ok(progress.filter_map(|(partition, progress)| Some((*partition, progress.checkpoint?))).collect())
     }
 
-    /// What is known of a partition that the hub has; `None`: nothing yet.
+    /// Returns the state of an existing partition; `None`: there is none yet.
     fn progress(
         &self,
         hub: &EntityName,

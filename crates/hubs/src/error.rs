@@ -3,7 +3,7 @@ use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettingsError, Timesta
 use crate::checkpoint::Ownership;
 use crate::stream::StreamId;
 
-/// Why a command was refused; nothing has changed.
+/// The reason why a command was rejected. A rejected command changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("the hub '{name}' does not exist; create it first")]
@@ -46,7 +46,7 @@ pub enum Error {
     ProducerEpoch { producer: i64, current: i16, found: i16 },
 
     // Readers.
-    // Programs look for the service's sentences, so they come first.
+    // Programs search for the service's sentences, so these come first.
     #[error(
         "Receiver '{holder}' with a higher epoch '{current}' already exists. Receiver '{name}' with epoch {found} cannot be created. Make sure \
          you are creating receiver with increasing epoch value to ensure connectivity, or ensure all old epoch receivers are closed or \
@@ -115,12 +115,12 @@ pub enum Error {
     NoCheckpoint,
 }
 
-/// What a partition has, by its last sequence number.
+/// Describes the content of a partition by its last sequence number.
 fn up_to(last: i64) -> String {
     if last < 0 { "no event yet".to_owned() } else { format!("events up to sequence number {last}") }
 }
 
-/// A fact that does not fit the state before it: the journal does not hold what was written.
+/// A fact does not fit the state before it: the journal is damaged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a fact about hubs does not fit what is known: {what}")]
 pub struct ReplayError {

@@ -1,35 +1,36 @@
-//! Parts of an extent, so that a reader which takes a few events at a time need not have all of it read each time.
+//! Parts of an extent, so that a reader that takes a few events at a time does not read the whole extent each time.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_types::Timestamp;
 
 use crate::block::{BlockHead, HEADER_BYTES};
 
-/// Where an event lies in its extent, and what its block says of it.
+/// The place of an event in its extent, and the values of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmark {
     pub sequence: u64,
-    /// The byte of the extent where it starts; or where its block does, if it is the first.
+    /// The byte of the extent where the event starts, or where its block starts if it is the first one.
     pub at: u32,
-    /// Events of its block from this one on. 0: the block starts here.
+    /// The events of its block from this one on. 0: the block starts here.
     left: u32,
     enqueued_at: Timestamp,
 }
 
-/// Some events of an extent as blocks of their own.
+/// Some events of an extent, as blocks of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
     pub blocks: Bytes,
-    /// The event after the last that is in them, and where that one is.
+    /// The event after the last one, and its place.
     pub next: Bookmark,
 }
 
-/// Where the event with this number lies; `None`: it is not here, or the bytes are damaged. `near`: an event before it in the same extent.
+/// Returns the place of the event with this number; `None` if it is not here, or the bytes are damaged. `near`: an
+/// earlier event in the same extent.
 pub fn find(extent: &[u8], sequence: u64, near: Option<Bookmark>) -> Option<Bookmark> {
     let near = near.filter(|near| near.sequence <= sequence);
     let mut walk = Walk::new(extent, 0, near.unwrap_or(Bookmark::START));
     loop {
-        // Whole blocks are stepped over.
+        // Whole blocks are skipped.
         while walk.mark.left == 0 {
             let block = walk.block()?;
             if block.end_sequence > sequence {
@@ -44,7 +45,7 @@ pub fn find(extent: &[u8], sequence: u64, near: Option<Bookmark>) -> Option<Book
         let before = walk.mark;
         let event = walk.next()?;
         if event.sequence == sequence {
-            // The first event of a block is found by its block.
+            // The first event of a block is identified by its block.
             return Some(Bookmark { sequence, ..before });
         }
         if event.sequence > sequence {
@@ -53,7 +54,8 @@ pub fn find(extent: &[u8], sequence: u64, near: Option<Bookmark>) -> Option<Book
     }
 }
 
-/// The events from a place on and before `upto` that are whole in `bytes`, which start at that place. `None`: there is none.
+/// Returns the complete events in `bytes` from a place on and before `upto`; `bytes` start at that place. `None`: there
+/// is none.
 pub fn excerpt(bytes: &[u8], from: Bookmark, upto: u64) -> Option<Excerpt> {
     let mut walk = Walk::new(bytes, from.at, from);
     let mut out = BytesMut::with_capacity(bytes.len() + HEADER_BYTES);
@@ -78,7 +80,7 @@ pub fn excerpt(bytes: &[u8], from: Bookmark, upto: u64) -> Option<Excerpt> {
     (next.sequence > from.sequence).then(|| Excerpt { blocks: out.freeze(), next })
 }
 
-/// Writes the header of a block whose events are all there.
+/// Writes the header of a complete block.
 fn finish(out: &mut BytesMut, block: Option<(usize, BlockHead)>) {
     let Some((start, head)) = block else { return };
     let header = head.encode(out.len() - start - HEADER_BYTES);
@@ -104,7 +106,7 @@ struct Block {
     end_sequence: u64,
     count: u32,
     enqueued_at: Timestamp,
-    /// Where it ends in the extent.
+    /// The end of the block in the extent.
     end: u32,
 }
 
@@ -124,7 +126,7 @@ impl<'a> Walk<'a> {
         self.bytes.get(self.mark.at.checked_sub(self.base)? as usize..)
     }
 
-    /// The block that starts here.
+    /// Returns the block that starts here.
     fn block(&self) -> Option<Block> {
         let header: &[u8; HEADER_BYTES] = self.rest()?.first_chunk()?;
         let size = u32::from_le_bytes(*header.first_chunk()?);
@@ -136,7 +138,7 @@ impl<'a> Walk<'a> {
         Some(Block { first_sequence, end_sequence, count, enqueued_at, end })
     }
 
-    /// The next event that is there whole. At the end, or where the bytes end too early, the mark stays where it is.
+    /// Returns the next complete event. At the end, or where the bytes are cut, the mark stays.
     fn next(&mut self) -> Option<Event<'a>> {
         let mut mark = self.mark;
         let is_first = mark.left == 0;
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
     use crate::block::{self, events};
 
-    /// Blocks with so many events each, of growing size.
+    /// Builds blocks with these numbers of events, of growing size.
     fn extent(counts: &[u32]) -> Bytes {
         let mut out = BytesMut::new();
         let mut sequence = 7_u64;
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn any_part_of_an_extent_says_what_the_whole_does() {
+    fn any_part_of_an_extent_gives_the_events_of_the_whole() {
         let counts = [1, 30, 2, 1, 66];
         let (extent, end) = (extent(&counts), 7 + 100);
         let all: Vec<_> = events(extent.clone(), 0).map(Result::unwrap).collect();
@@ -203,7 +205,7 @@ mod tests {
                 let start = mark.at as usize;
                 let part = extent.slice(start..(start + size).min(extent.len()));
                 let Some(found) = excerpt(&part, mark, from + 20) else {
-                    assert!(size < 100, "nothing is larger than that");
+                    assert!(size < 100, "no event is larger");
                     continue;
                 };
                 let wanted = &all
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_no_place() {
+    fn damaged_bytes_have_no_places() {
         let extent = extent(&[3]);
         let mark = find(&extent, 9, None).unwrap();
         for cut in 0..extent.len() {

@@ -1,7 +1,7 @@
-//! The index of a stream: where its events lie.
+//! The index of a stream: the places of its events.
 //!
-//! Extents are gathered from the front, so those in cold segments come first, and those in the log after them. A stream can have millions of
-//! small ones in the log, so these take 32 bytes each.
+//! Extents are gathered from the front, so those in cold storage come first, and those in the log after them. A stream
+//! can have millions of small extents in the log, so these take 32 bytes each.
 
 use std::collections::VecDeque;
 
@@ -10,20 +10,20 @@ use peeklock_types::{BodyRef, CommitGroupNumber, Timestamp};
 use crate::error::ReplayError;
 use crate::stream::Extent;
 
-/// Sequence numbers travel as signed numbers.
+/// Sequence numbers are signed on the wire.
 const SEQUENCE_MAX: u64 = i64::MAX.cast_unsigned();
 
-/// Extents one behind the other, without a gap.
+/// Consecutive extents without a gap.
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
     cold: VecDeque<Extent>,
     log: VecDeque<Logged>,
-    /// The number that the next event gets.
+    /// The number of the next event.
     next: u64,
     size_bytes: u64,
 }
 
-/// One send in the log: all its events came at the same time.
+/// One send in the log: all its events have the same time.
 #[derive(Clone, Copy, Debug)]
 struct Logged {
     first_sequence: u64,
@@ -34,12 +34,12 @@ struct Logged {
 }
 
 impl Extent {
-    /// The number after its last event's.
+    /// Returns the number after its last event.
     pub(crate) fn end(&self) -> u64 {
         self.first_sequence + u64::from(self.count)
     }
 
-    /// When this event came, as if they all had come at the same pace.
+    /// Returns the time of this event, interpolated between the first and the last.
     pub(crate) fn enqueued_at(&self, sequence: u64) -> Timestamp {
         let (first, last) = (self.first_enqueued_at.as_millis(), self.last_enqueued_at.as_millis());
         let place = sequence.saturating_sub(self.first_sequence).min(u64::from(self.count - 1));
@@ -63,7 +63,7 @@ impl From<Logged> for Extent {
 }
 
 impl Extents {
-    /// None yet, but the next event gets this number.
+    /// Creates an empty index whose next event gets this number.
     pub(crate) fn starting_at(next: u64) -> Result<Extents, ReplayError> {
         let what = "a sequence number is too large";
         (next <= SEQUENCE_MAX).then(|| Extents { next, ..Extents::default() }).ok_or(ReplayError { what })
@@ -73,7 +73,7 @@ impl Extents {
         self.cold.len() + self.log.len()
     }
 
-    /// How many lie in cold segments: the first ones.
+    /// Returns the number of extents in cold storage: the first ones.
     pub(crate) fn cold_len(&self) -> usize {
         self.cold.len()
     }
@@ -86,7 +86,7 @@ impl Extents {
         self.next
     }
 
-    /// The number of the first event that is there, or the next one's.
+    /// Returns the number of the first existing event, or that of the next one.
     pub(crate) fn begin(&self) -> u64 {
         self.get(0).map_or(self.next, |extent| extent.first_sequence)
     }
@@ -104,17 +104,17 @@ impl Extents {
         cold.chain(self.log.range(in_log..).copied().map(Extent::from))
     }
 
-    /// Place and size of those in cold segments.
+    /// Returns place and size of the extents in cold storage.
     pub(crate) fn cold(&self) -> impl Iterator<Item = (BodyRef, u32)> {
         self.cold.iter().filter(|extent| !extent.is_lost()).map(|extent| (extent.body, extent.size_bytes))
     }
 
-    /// The group of the oldest extent in the log.
+    /// Returns the commit group of the oldest extent in the log.
     pub(crate) fn oldest_group(&self) -> Option<CommitGroupNumber> {
         self.log.front().and_then(|logged| logged.body.group())
     }
 
-    /// Place of the first extent with an event of this number or a later one.
+    /// Returns the index of the first extent with an event of this number or a later one.
     pub(crate) fn find(&self, sequence: u64) -> usize {
         match self.cold.back() {
             Some(last) if last.end() > sequence => {
@@ -127,7 +127,7 @@ impl Extents {
         }
     }
 
-    /// Place of the first extent with an event that came at this time or later.
+    /// Returns the index of the first extent with an event of this time or a later one.
     pub(crate) fn find_time(&self, at: Timestamp) -> usize {
         match self.cold.back() {
             Some(last) if last.last_enqueued_at >= at => {
@@ -141,7 +141,7 @@ impl Extents {
         self.log.back().copied().map(Extent::from).or_else(|| self.cold.back().copied())
     }
 
-    /// Adds one behind the others: in the log, or in a cold segment while none is in the log.
+    /// Adds an extent at the end: in the log, or in cold storage while none is in the log.
     pub(crate) fn push(&mut self, extent: Extent) -> Result<(), ReplayError> {
         let wrong = |what| Err(ReplayError { what });
         let last = self.last();
@@ -190,14 +190,14 @@ impl Extents {
         Some(extent)
     }
 
-    /// The room of a stream that was long in the log once is given back.
+    /// Releases the memory of a stream that was once long in the log.
     fn shrink(&mut self) {
         if self.log.capacity() > 1024 && self.log.len() < self.log.capacity() / 4 {
             self.log.shrink_to(self.log.capacity() / 2);
         }
     }
 
-    /// The first `count` extents in the log, of which the first starts with this event, lie together now.
+    /// Joins the first `count` extents in the log, of which the first starts with this event.
     pub(crate) fn gather(
         &mut self,
         first_sequence: u64,
@@ -233,7 +233,7 @@ impl Extents {
         Ok(())
     }
 
-    /// The extent that starts with this event has no body any more.
+    /// Removes the body of the extent that starts with this event.
     pub(crate) fn lose(&mut self, first_sequence: u64) -> Result<(), ReplayError> {
         let wrong = |what| ReplayError { what };
         let place = self.find(first_sequence);
@@ -256,7 +256,7 @@ impl Extents {
         Ok(())
     }
 
-    /// What is lost holds no group: it need not wait to be gathered when all before it was.
+    /// A lost extent needs no commit group, so it need not be gathered when all before it was.
     fn shift_lost(&mut self) {
         while let Some(lost) = self.log.pop_front_if(|logged| logged.size_bytes == 0) {
             self.cold.push_back(Extent { body: BodyRef::NOWHERE, ..lost.into() });

@@ -5,7 +5,7 @@ use crate::checkpoint::{Checkpoint, Etag};
 use crate::record;
 use crate::stream::{Producer, StreamId, StreamSpec};
 
-/// What durably happened to hubs and streams.
+/// A durable change of hubs and streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     HubCreated {
@@ -46,10 +46,10 @@ pub enum Fact {
         name: EntityName,
         group: ConsumerGroup,
         partition: u32,
-        /// `None`: it is gone, and readers start where they like.
+        /// `None`: it was removed, and readers choose their start.
         checkpoint: Option<Checkpoint>,
     },
-    /// The stream exists from now on, or its settings are these.
+    /// The stream exists from now on, or has these settings.
     StreamOpened {
         stream: StreamId,
         spec: Box<StreamSpec>,
@@ -65,10 +65,10 @@ pub enum Fact {
         enqueued_at: Timestamp,
         body: BodyRef,
         size_bytes: u32,
-        /// What to remember of the producer after them.
+        /// The producer's state after them.
         producer: Option<Producer>,
     },
-    /// The `extent_count` extents from the one with `first_sequence` on lie together at `body` now.
+    /// The `extent_count` extents from `first_sequence` on are one extent at `body` now.
     Gathered {
         stream: StreamId,
         first_sequence: u64,
@@ -76,12 +76,12 @@ pub enum Fact {
         body: BodyRef,
         size_bytes: u32,
     },
-    /// The extent that starts with this event was damaged on the disk: its events are gone, and others go on.
+    /// The extent that starts with this event was damaged on the disk: its events are lost, and all others remain.
     Lost {
         stream: StreamId,
         first_sequence: u64,
     },
-    /// The events before `upto` are gone.
+    /// The events before `upto` were retired.
     Retired {
         stream: StreamId,
         upto: u64,
@@ -89,17 +89,18 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Appends the fact to `out`, as part of group `group`. It tells its own end.
+    /// Appends the fact to `out`, as part of commit group `group`, as a self-delimiting record.
     pub fn encode(&self, group: CommitGroupNumber, out: &mut Vec<u8>) {
         record::put_record(self, group, out);
     }
 
-    /// Takes one fact off the front of `input`, which is part of group `group`. After an error `input` is as before.
+    /// Takes one fact from the front of `input`, which is part of commit group `group`. After an error `input` is
+    /// unchanged.
     pub fn decode(input: &mut &[u8], group: CommitGroupNumber) -> Result<Fact, DecodeError> {
         record::decode(input, group)
     }
 
-    /// The fact of a record of this kind; `None` if facts of hubs have no such kind.
+    /// Returns the fact of a record of this kind; `None` if hubs have no such kind.
     pub fn of_record(
         kind: u64,
         fields: Decoder<'_>,

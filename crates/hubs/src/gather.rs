@@ -1,4 +1,4 @@
-//! How events leave the log: many small extents become a large one in a cold segment of their stream.
+//! Moves events out of the log: many small extents become a large one in the cold storage of their stream.
 
 use peeklock_types::{BodyRange, BodyRef, CommitGroupNumber};
 
@@ -8,14 +8,15 @@ use crate::hub::Hubs;
 use crate::stream::{Extent, Gather, GatherRun, Stream, StreamId};
 
 impl Stream {
-    /// Extents from the first in the log on, as long as they lie in groups at or before `upto`.
+    /// Returns the first extents in the log, as far as they are in commit groups at or before `upto`.
     fn log_extents(&self, upto: CommitGroupNumber) -> impl Iterator<Item = Extent> {
         let range = BodyRange::groups_upto(upto);
         let is_in = move |extent: &Extent| range.contains(extent.body);
         self.extents.iter_from(self.extents.cold_len()).take_while(is_in)
     }
 
-    /// The same in runs of at most `run_bytes_max`: as many as surely fit into `bytes_max`, or one; and how many bytes there are.
+    /// Returns them in runs of at most `run_bytes_max`: as many as surely fit into `bytes_max`, or one; and the total
+    /// size.
     fn gather_runs(
         &self,
         upto: CommitGroupNumber,
@@ -27,11 +28,11 @@ impl Stream {
         let mut run_bytes = 0_u64;
         for extent in self.log_extents(upto) {
             if extent.is_lost() {
-                // It goes along without being copied, but no run goes across it.
+                // A lost extent moves without a copy, but no run spans it.
                 run_bytes = u64::MAX;
                 continue;
             }
-            // What it takes in the log, where each starts on such a multiple; in the copy they follow each other directly.
+            // The size in the log, where each extent starts on such a multiple; in the copy they are adjacent.
             let size_bytes = u64::from(extent.size_bytes).next_multiple_of(BodyRef::ALIGNMENT as u64);
             run_bytes = run_bytes.saturating_add(size_bytes);
             let body = (extent.body, extent.size_bytes);
@@ -48,7 +49,7 @@ impl Stream {
         (runs, total)
     }
 
-    /// Whether the first extents in the log are just those of the run.
+    /// Returns whether the first extents in the log are those of the run.
     fn starts_with(&self, run: &GatherRun) -> bool {
         let mut extents = self.extents.iter_from(self.extents.cold_len());
         let first = self.extents.get(self.extents.cold_len());
@@ -61,14 +62,15 @@ impl Stream {
 }
 
 impl Hubs {
-    /// The oldest group with a body that a stream still needs.
+    /// Returns the oldest commit group with a body that a stream still needs.
     pub fn oldest_log_body(&self) -> Option<CommitGroupNumber> {
         self.agenda.in_log.first().map(|(group, _)| *group)
     }
 
-    /// Up to `bytes_max` of extents in groups at or before `upto`, to be moved to cold segments of their streams. Those of one run are
-    /// neighbours and become one extent of at most `run_bytes_max`. The streams that hold back the oldest groups come first. None takes more
-    /// than an even share, or one run: what they leave for the next time lies together in the log, so that it is read together.
+    /// Returns up to `bytes_max` of extents in commit groups at or before `upto`, to be moved to the cold storage of
+    /// their streams. Those of one run are neighbours and become one extent of at most `run_bytes_max`. The streams
+    /// that hold the oldest commit groups come first. None takes more than an even share, or one run: the extents that
+    /// remain for the next call are adjacent in the log, so that they are read together.
     pub fn extents_in(&self, upto: CommitGroupNumber, bytes_max: u64, run_bytes_max: u32) -> Vec<Gather> {
         let mut gathers = Vec::new();
         let mut left = bytes_max;
@@ -86,7 +88,8 @@ impl Hubs {
         gathers
     }
 
-    /// Journals that the extents of a run lie together at `body` now. `false`, and nothing happens, if some of them are gone or have moved: the copy is garbage.
+    /// Journals that the extents of a run are at `body` now. Returns `false` and changes nothing if some of them are
+    /// gone or have moved: the copy is garbage.
     pub fn gathered(
         &mut self,
         stream: StreamId,
@@ -105,7 +108,7 @@ impl Hubs {
         true
     }
 
-    /// Every extent in a cold segment: place and size; asked after recovery.
+    /// Returns place and size of every extent in cold storage. Called after recovery.
     pub fn standalone_bodies(&self) -> impl Iterator<Item = (BodyRef, u32)> {
         self.streams.values().flat_map(|stream| stream.extents.cold())
     }

@@ -15,16 +15,17 @@ use crate::stream::{Stream, StreamId};
 use crate::view::{GroupView, HubView};
 use crate::wire;
 
-/// All hubs and streams of one shard. A command is done whole, or refused with an [`Error`] and nothing has changed.
+/// All hubs and streams of one shard. A command is executed as a whole, or rejected with an [`Error`] and nothing has
+/// changed.
 #[derive(Debug)]
 pub struct Hubs {
     pub(crate) hubs: BTreeMap<EntityName, Hub>,
-    /// No etag was given twice by this shard, whatever was deleted since.
+    /// No etag was issued twice by this shard, whatever was deleted since.
     pub(crate) next_etag: u64,
     pub(crate) streams: BTreeMap<StreamId, Stream>,
     pub(crate) next_stream: StreamId,
 
-    // What follows is found from the above, or does not outlive the process.
+    // The following state is derived from the above, or volatile.
     pub(crate) by_partition: BTreeMap<(HubId, u32), StreamId>,
     pub(crate) agenda: Agenda,
     pub(crate) readers: Readers,
@@ -59,7 +60,7 @@ pub(crate) struct ConsumerGroupState {
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
     pub(crate) user_metadata: Option<String>,
-    /// By partition; those where nothing happened are not here.
+    /// By partition; partitions without any state are absent.
     pub(crate) progress: BTreeMap<u32, Progress>,
 }
 
@@ -99,13 +100,13 @@ fn check_metadata(user_metadata: Option<&str>) -> Result<(), Error> {
 }
 
 impl Hubs {
-    /// Applies what was decided, and says so.
+    /// Applies a decided fact and adds it to the output.
     pub(crate) fn record(&mut self, fact: Fact, out: &mut Output) {
-        self.apply(&fact).expect("what was just decided fits what it was decided upon");
+        self.apply(&fact).expect("a fact fits the state on which it was decided");
         out.facts.push(fact);
     }
 
-    /// `groups` beside `$Default`.
+    /// Creates a hub with `groups` beside `$Default`.
     pub fn create_hub(
         &mut self,
         now: Timestamp,
@@ -131,7 +132,7 @@ impl Hubs {
         self.hub(&name)
     }
 
-    /// `expected`: the revision that the caller has read.
+    /// Changes a hub. `expected`: the revision that the caller has read.
     pub fn update_hub(
         &mut self,
         now: Timestamp,
@@ -148,7 +149,7 @@ impl Hubs {
         self.hub(name)
     }
 
-    /// With its groups, ownerships and checkpoints. Its streams are deleted in their own shards.
+    /// Deletes a hub with its consumer groups, ownerships and checkpoints. Its streams are deleted in their own shards.
     pub fn delete_hub(
         &mut self,
         name: &EntityName,
@@ -171,7 +172,7 @@ impl Hubs {
         self.hubs.contains_key(name)
     }
 
-    /// By name, after `after`.
+    /// Returns hubs by name, after `after`.
     pub fn hubs_after(&self, after: Option<&EntityName>) -> impl Iterator<Item = HubView> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.hubs.range::<EntityName, _>((start, Bound::Unbounded)).map(|(name, hub)| hub.view(name))
@@ -211,7 +212,8 @@ impl Hubs {
         self.hub(name)
     }
 
-    /// With its ownerships and checkpoints. Its readers are ended in the shards of the streams, see [`Hubs::end_group`].
+    /// Deletes a consumer group with its ownerships and checkpoints. Its readers are ended in the shards of the
+    /// streams, see [`Hubs::end_group`].
     pub fn delete_group(
         &mut self,
         name: &EntityName,

@@ -1,10 +1,11 @@
-//! Event hubs of one shard as a pure machine: hubs with their consumer groups, ownership and checkpoints, and the partitions that live here,
-//! which are *streams*, with their readers.
+//! Event hubs of one shard as a pure machine: hubs with their consumer groups, ownerships and checkpoints, and the
+//! partitions of this shard, which are *streams*, with their readers.
 //!
-//! As in the queue engine, a command is decided into facts, each fact is applied at once, and replay is the same [`Hubs::apply`]. The machine
-//! has no clock, task, socket, disk or random source.
+//! As in the queue engine, a command is decided into facts, each fact is applied at once, and replay is the same
+//! [`Hubs::apply`]. The machine has no clock, task, socket, disk or random source.
 //!
-//! A stream is a list of *extents*; an extent is a body in the journal that holds one or more [blocks](block), which are the events of one send.
+//! A stream is a list of *extents*; an extent is a body in the journal that contains one or more [blocks](block), which
+//! are the events of one send.
 
 mod agenda;
 mod apply;
@@ -36,12 +37,12 @@ pub use reader::{ReaderEnd, ReaderSpec, Run, StartAt};
 pub use stream::{Extent, Gather, GatherRun, Prepared, Producer, StreamId, StreamSpec};
 pub use view::{GroupView, HubView, LastEnqueued, ReaderView, StreamView, Traffic};
 
-/// What commands leave behind for the outside. Facts go to the journal in order; the rest may be acted upon when all facts so far are durable.
+/// The output of commands. Facts go to the journal in order; the rest takes effect when all facts so far are durable.
 #[derive(Debug, Default)]
 pub struct Output {
     pub facts: Vec<Fact>,
     /// Readers that the machine has detached, and why.
     pub ended: Vec<(peeklock_types::ReceiverId, ReaderEnd)>,
-    /// Extents in cold segments that no stream needs any more: place and size.
+    /// Extents in cold storage that no stream needs any more: place and size.
     pub freed: Vec<(peeklock_types::BodyRef, u32)>,
 }

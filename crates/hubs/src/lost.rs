@@ -1,7 +1,7 @@
-//! Events whose extent is damaged: the disk gives back something else than was written.
+//! Events whose extent is damaged: the disk returns other bytes than were written.
 //!
-//! Their numbers stay taken and their extent stays in the list, without a body: the same number never means another event. They are gone as
-//! what retention took is gone, and readers meet them in the same way, see [`peeklock_types::ExpiredPosition`].
+//! Their numbers stay used and their extent stays in the list, without a body: a number never means another event. They
+//! are gone like retired events, and readers meet them in the same way, see [`peeklock_types::ExpiredPosition`].
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ impl Extent {
 }
 
 impl Extents {
-    /// The first event from this one on that is not lost.
+    /// Returns the first event from this one on that is not lost.
     pub(crate) fn skip_lost(&self, sequence: u64) -> u64 {
         let extents = self.iter_from(self.find(sequence));
         extents.take_while(Extent::is_lost).last().map_or(sequence, |extent| extent.end())
@@ -30,8 +30,8 @@ impl Extents {
 }
 
 impl Hubs {
-    /// Journals that the extent with this event, which lies at `body`, cannot be read any more. Tells which events are lost by that; `None`, and
-    /// nothing happens, if they are gone or have moved.
+    /// Journals that the extent with this event, at `body`, cannot be read any more. Returns the lost events; `None`,
+    /// with no change, if they are gone or have moved.
     pub fn lose_extent(
         &mut self,
         stream: StreamId,
@@ -52,8 +52,8 @@ impl Hubs {
         Some(extent.first_sequence..extent.end())
     }
 
-    /// An extent of the run is damaged. The reader is back at the run's start and gets one extent at a time, until it is clear which one it
-    /// is. Whether it was clear already: the run had one extent and was looked at for that reason.
+    /// Handles a damaged extent in the run. The reader returns to the run's start and gets one extent at a time, until
+    /// the damaged one is found. Returns whether it is found: the run had one extent and was read for that reason.
     pub fn run_damaged(&mut self, run: &Run) -> bool {
         let mut is_clear = false;
         if let Some(reader) = self.readers.get_mut(run.reader) {
@@ -64,7 +64,7 @@ impl Hubs {
         is_clear
     }
 
-    /// Ends the reader or moves it on, if the events that it would get next are lost.
+    /// Ends the reader or moves it on, if its next events are lost.
     pub(crate) fn pass_lost(&mut self, id: ReceiverId, out: &mut Output) {
         let Some(reader) = self.readers.get_mut(id) else { return };
         let Some(stream) = self.streams.get(&reader.stream) else { return };

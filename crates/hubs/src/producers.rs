@@ -1,4 +1,4 @@
-//! What a stream remembers of producers that number their events.
+//! The producers with numbered events that a stream remembers.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,31 +7,31 @@ use peeklock_types::limits;
 use crate::error::Error;
 use crate::stream::Producer;
 
-/// Sends of a producer that are known again. No SDK has more than one on its way to a partition.
+/// The sends of a producer that are recognised. No SDK has more than one in flight to a partition.
 pub(crate) const SENDS_MAX: usize = 64;
-/// Numbers go on with 0 after `i32::MAX`.
+/// Numbers continue with 0 after `i32::MAX`.
 const NUMBER_MASK: u32 = i32::MAX.cast_unsigned();
 
-/// The newest [`limits::PRODUCERS_MAX`] of them. Whoever was silent longest is forgotten first, which is told by the events of the stream alone, so
-/// that replay forgets the same.
+/// The newest [`limits::PRODUCERS_MAX`] of them. The producer that was silent longest is forgotten first. That follows
+/// from the events of the stream alone, so that replay forgets the same one.
 #[derive(Debug, Default)]
 pub(crate) struct Producers {
     by_id: BTreeMap<i64, Known>,
-    /// By the number that the stream gave to the last event of each.
+    /// By the stream's number for the last event of each.
     by_last_event: BTreeMap<u64, i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) producer: Producer,
-    /// How many events each of the last sends had, oldest first. They came in a row, up to the last number.
+    /// The event count of each of the last sends, oldest first. They are consecutive up to the last number.
     pub(crate) sends: VecDeque<u32>,
     pub(crate) last_event: u64,
 }
 
 impl Known {
-    /// Whether these events were one of the last sends. A producer that sends again sends the same events; if it cuts them in another
-    /// way, it has lost its place.
+    /// Returns whether these events were one of the last sends. A producer repeats the same events; if it splits them
+    /// in another way, it has lost its place.
     fn has_seen(&self, first: Producer, count: u32) -> bool {
         if count == 0 {
             return true;
@@ -48,24 +48,24 @@ impl Known {
     }
 }
 
-/// What becomes of events with these numbers.
+/// The decision about events with these numbers.
 pub(crate) enum Verdict {
     New,
     Seen,
 }
 
-/// How far `to` comes after `from`.
+/// Returns the distance from `from` to `to`.
 fn distance(from: i32, to: i32) -> u32 {
     to.cast_unsigned().wrapping_sub(from.cast_unsigned()) & NUMBER_MASK
 }
 
-/// The number that comes `count` before another.
+/// Returns the number that is `count` before another.
 fn before(number: i32, count: u32) -> i32 {
     (number.cast_unsigned().wrapping_sub(count) & NUMBER_MASK).cast_signed()
 }
 
 impl Producer {
-    /// The number of the last of `count` events, of which this names the first.
+    /// Returns the number of the last of `count` events, of which this names the first.
     pub(crate) fn last_of(self, count: u32) -> Producer {
         let last = self.sequence.cast_unsigned().wrapping_add(count.saturating_sub(1)) & NUMBER_MASK;
         Producer { sequence: last.cast_signed(), ..self }
@@ -77,12 +77,12 @@ impl Producers {
         self.by_id.get(&id).map(|known| known.producer)
     }
 
-    /// By the last event of each, oldest first.
+    /// Iterates by the last event of each, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Known> {
         self.by_last_event.values().filter_map(|id| self.by_id.get(id))
     }
 
-    /// Whether `count` events from the number of `first` on may be taken.
+    /// Checks `count` events from the number of `first` on.
     pub(crate) fn check(&self, first: Producer, count: u32) -> Result<Verdict, Error> {
         let Some(known) = self.by_id.get(&first.id) else { return Ok(Verdict::New) };
         let last = known.producer;
@@ -99,7 +99,7 @@ impl Producers {
         Err(Error::OutOfOrderSequence { last: last.sequence, found: first.sequence })
     }
 
-    /// Takes `count` events, of which `last` names the last; the stream has given it the number `last_event`.
+    /// Accepts `count` events, of which `last` names the last; the stream has given it the number `last_event`.
     pub(crate) fn take(&mut self, last: Producer, count: u32, last_event: u64) {
         let before = self.by_id.get_mut(&last.id).filter(|known| known.producer.epoch == last.epoch);
         let mut sends = before.map_or_else(VecDeque::new, |known| std::mem::take(&mut known.sends));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn sends_that_were_taken_are_known_again_and_nothing_else_is() {
+    fn accepted_sends_are_recognised_and_no_others() {
         let mut known = Producers::default();
         let first = producer(i32::MAX - 2);
         known.take(first.last_of(3), 3, 2);
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(check(0, 3).map(|_| ()), refused(0), "one of them is new");
         assert_eq!(check(1, 1).map(|_| ()), refused(1), "it was not sent alone");
         assert_eq!(check(i32::MAX - 2, 5).map(|_| ()), refused(i32::MAX - 2), "they were two sends");
-        assert_eq!(check(i32::MAX - 3, 1).map(|_| ()), refused(i32::MAX - 3), "it was never seen");
+        assert_eq!(check(i32::MAX - 3, 1).map(|_| ()), refused(i32::MAX - 3), "it was never accepted");
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_epoch_starts_anew() {
+    fn a_new_epoch_starts_again() {
         let mut known = Producers::default();
         known.take(producer(9), 1, 0);
         let later = Producer { epoch: 1, ..producer(3) };
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_was_silent_longest_is_forgotten() {
+    fn the_producer_that_was_silent_longest_is_forgotten() {
         let mut known = Producers::default();
         let max = u64::try_from(limits::PRODUCERS_MAX).unwrap();
         for event in 0..max {

@@ -1,4 +1,4 @@
-//! Readers: cursors on streams. Nothing of them is durable.
+//! Readers: cursors on streams. They are volatile.
 
 use peeklock_types::{
     BodyRef, CommitGroupNumber, ConsumerGroup, ExpiredPosition, HubId, ReceiverId, Timestamp, limits,
@@ -13,18 +13,18 @@ use crate::readers::{ENDED_GROUPS_MAX, EndedGroup, Reader, Skip};
 use crate::stream::{Stream, StreamId};
 use crate::view::LastEnqueued;
 
-/// Where a reader starts. `inclusive`: at the named event; else after it.
+/// The start of a reader. `inclusive`: at the named event; else after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartAt {
     Earliest,
-    /// Only what comes from now on.
+    /// Only later events.
     Latest,
     Sequence {
         sequence: u64,
         inclusive: bool,
     },
-    /// The first event that came after this time, or at it. Found up to the extent that holds it: whoever hands out the events leaves out those
-    /// that came before ([`Run::not_before`]).
+    /// The first event after this time, or at it. Resolved to its extent: the caller omits the earlier events of the
+    /// extent ([`Run::not_before`]).
     Time {
         at: Timestamp,
         inclusive: bool,
@@ -36,20 +36,21 @@ pub struct ReaderSpec {
     pub group: ConsumerGroup,
     pub start: StartAt,
     pub owner_level: Option<i64>,
-    /// Which description of the hub named the group: if the group was deleted after that, the reader is not let in.
+    /// The revision of the hub that named the consumer group: if the consumer group was deleted later, the reader is
+    /// rejected.
     pub hub_revision: u64,
-    /// What it calls itself, for people.
+    /// Its own name, for people.
     pub name: Option<String>,
 }
 
-/// Why a reader was ended.
+/// The reason why a reader was ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReaderEnd {
     /// A reader with an owner level has taken over.
     Stolen { by: Option<String>, level: i64, name: Option<String>, own_level: Option<i64> },
-    /// The events that it would get next are gone, see [`peeklock_types::ExpiredPosition`].
+    /// Its next events were retired, see [`peeklock_types::ExpiredPosition`].
     Expired { next: u64, first: u64 },
-    /// The events from this one up to another were damaged on the disk, see [`peeklock_types::ExpiredPosition`].
+    /// The events in this range were damaged on the disk, see [`peeklock_types::ExpiredPosition`].
     Lost { from: u64, upto: u64 },
     /// Its hub or consumer group was deleted.
     Deleted,
@@ -59,30 +60,31 @@ pub enum ReaderEnd {
     Unreadable { from: u64 },
 }
 
-/// What a reader is to be handed next: to be read, handed out, and followed by [`Hubs::run_done`] or [`Hubs::run_failed`].
+/// The next events for a reader: to be read, delivered, and followed by [`Hubs::run_done`] or [`Hubs::run_failed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     pub reader: ReceiverId,
     pub stream: StreamId,
-    /// The first event that it wants, and the one after the last: fewer than the extents hold at both ends, maybe.
+    /// The first wanted event, and the one after the last: the extents may contain more at both ends.
     pub from: u64,
     pub upto: u64,
     pub not_before: Option<Timestamp>,
     /// In order.
     pub bodies: Vec<(BodyRef, u32)>,
-    /// The newest group that one of them lies in: nobody may see them before it is durable. [`CommitGroupNumber::NONE`]: all lie in cold segments.
+    /// The newest commit group of these extents: they are visible only when it is durable. [`CommitGroupNumber::NONE`]:
+    /// all are in cold storage.
     pub newest_group: CommitGroupNumber,
-    /// What it has taken of the reader's window.
+    /// The bytes that it used of the reader's window.
     pub window_bytes: i64,
-    /// Of the events that it names, about.
+    /// The approximate size of its events.
     pub size_bytes: u64,
-    /// Where in the first extent its first event lies, if that is known.
+    /// The place of its first event in the first extent, if it is known.
     pub bookmark: Option<Bookmark>,
     pub last: LastEnqueued,
 }
 
 impl Stream {
-    /// The event that a reader gets first, and what it leaves out of the extent that holds it.
+    /// Returns the first event of a reader, and the events of its extent to omit.
     fn position(&self, start: StartAt) -> Result<(u64, Option<Skip>), Error> {
         match start {
             StartAt::Earliest => Ok((self.extents.skip_lost(self.extents.begin()), None)),
@@ -116,13 +118,13 @@ impl Stream {
     }
 }
 
-/// A reader without a name is called as the service calls it.
+/// Returns the name; the default is that of the service.
 fn named(name: &Option<String>) -> String {
     name.clone().unwrap_or_else(|| "nil".to_owned())
 }
 
 impl Hubs {
-    /// Readers that it evicts are in [`Output::ended`]. The position is fixed now.
+    /// Attaches a reader and fixes its position. Displaced readers are in [`Output::ended`].
     pub fn attach_reader(
         &mut self,
         stream: StreamId,
@@ -149,7 +151,8 @@ impl Hubs {
         Ok(())
     }
 
-    /// Whom a new reader drives out, if it is let in. Either one reader with an owner level reads for a group, or some without.
+    /// Returns the readers that a new one displaces, if it is accepted. A consumer group has either one reader with an
+    /// owner level, or several without.
     fn check_level(&self, stream: &Stream, spec: &ReaderSpec) -> Result<Vec<ReceiverId>, Error> {
         let others = stream.readers.of_group(&spec.group);
         let highest = others.iter().filter_map(|other| self.readers.get(*other));
@@ -165,7 +168,7 @@ impl Hubs {
             (None, Some((current, holder))) => {
                 Err(Error::NoOwnerLevel { group, partition, current, holder: named(&holder.name) })
             }
-            // Who only looks keeps nobody from looking.
+            // A reader that only observes does not block others.
             (None, None) if others.len() >= limits::PLAIN_READERS_MAX && !group.is_observer() => {
                 let readers = others.iter().filter_map(|other| self.readers.get(*other));
                 let receivers = readers.map(|reader| named(&reader.name)).collect();
@@ -175,7 +178,7 @@ impl Hubs {
         }
     }
 
-    /// Whether there was such a reader.
+    /// Detaches a reader. Returns whether it existed.
     pub fn detach_reader(&mut self, reader: ReceiverId) -> bool {
         self.remove_reader(reader).is_some()
     }
@@ -184,7 +187,8 @@ impl Hubs {
         self.readers.get(reader).is_some()
     }
 
-    /// Whoever saw the group before it was deleted, and comes after its readers were ended, would stay for ever.
+    /// Rejects a reader that looked the consumer group up before its deletion, and attaches after its readers were
+    /// ended: it would stay for ever.
     fn check_group(&self, stream: &Stream, spec: &ReaderSpec) -> Result<(), Error> {
         let is_gone = |ended: &EndedGroup| {
             ended.hub == stream.spec.hub
@@ -197,7 +201,8 @@ impl Hubs {
         Ok(())
     }
 
-    /// Ends all readers of the group on streams of this hub, and keeps those out who saw the hub before it had this revision.
+    /// Ends all readers of the consumer group on streams of this hub, and rejects later ones that read the hub before
+    /// this revision.
     pub fn end_group(&mut self, hub: HubId, group: &ConsumerGroup, revision: u64, out: &mut Output) {
         let ended = EndedGroup { hub, group: group.clone(), deleted_at_revision: revision };
         self.readers.ended_groups.push_back(ended);
@@ -210,22 +215,25 @@ impl Hubs {
         streams.into_iter().for_each(|stream| self.end_readers(stream, end, out));
     }
 
-    /// The reader takes events until there were `limit` in all. A running count: what its runs named counts, from [`Run::from`] to [`Run::upto`].
+    /// Permits events up to `limit` in total. A running count: the events that runs named count, from [`Run::from`] to
+    /// [`Run::upto`].
     pub fn set_reader_limit(&mut self, reader: ReceiverId, limit: u64) {
         self.change_reader(reader, |reader| reader.limit = limit);
     }
 
-    /// Tells when what is there was handed out, see [`Hubs::take_drained`]. What is left of the limit is used up then, until it is set anew.
+    /// Starts or cancels a drain, see [`Hubs::take_drained`]. When the available events were delivered, the remaining
+    /// limit is used up, until it is set again.
     pub fn drain_reader(&mut self, reader: ReceiverId, drain: bool) {
         self.change_reader(reader, |reader| reader.drain = drain);
     }
 
-    /// Readers whose drain is done since the last call: they are at the end or at their limit, and no run is under way.
+    /// Returns the readers whose drain finished since the last call: they are at the end or at their limit, without a
+    /// run in progress.
     pub fn take_drained(&mut self) -> Vec<ReceiverId> {
         self.readers.take_drained()
     }
 
-    /// The reader may be handed this many bytes more.
+    /// Permits this many more bytes.
     pub fn add_reader_window(&mut self, reader: ReceiverId, size_bytes: i64) {
         self.change_reader(reader, |reader| {
             reader.window_bytes = reader.window_bytes.saturating_add(size_bytes);

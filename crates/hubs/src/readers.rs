@@ -1,4 +1,4 @@
-//! Who reads, and who of them can have something.
+//! The readers, and those that can get events.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,14 +15,14 @@ use crate::view::ReaderView;
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     by_id: BTreeMap<ReceiverId, Reader>,
-    /// Those that may have a run, in the order of their turns.
+    /// The readers that may get a run, in turn.
     ready: VecDeque<ReceiverId>,
     drained: Vec<ReceiverId>,
-    /// Groups that were deleted lately.
+    /// Recently deleted consumer groups.
     pub(crate) ended_groups: VecDeque<EndedGroup>,
 }
 
-/// A reader on its way in is here long before as many other groups are deleted.
+/// A reader that is attaching is done long before as many other consumer groups are deleted.
 pub(crate) const ENDED_GROUPS_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct EndedGroup {
 #[derive(Debug, Default)]
 pub(crate) struct Attached {
     by_group: BTreeMap<ConsumerGroup, Vec<ReceiverId>>,
-    /// Those that have had all there is, and would take more.
+    /// The readers at the end with remaining credit.
     waiting: Vec<ReceiverId>,
 }
 
@@ -46,31 +46,31 @@ pub(crate) struct Reader {
     pub(crate) group: ConsumerGroup,
     pub(crate) owner_level: Option<i64>,
     pub(crate) name: Option<String>,
-    /// The event that it gets next.
+    /// The next event of the reader.
     pub(crate) next: u64,
     pub(crate) skip: Option<Skip>,
-    /// How many events it takes in all, and how many its runs have named.
+    /// The total number of permitted events, and the number that its runs have named.
     pub(crate) limit: u64,
     pub(crate) counted: u64,
     pub(crate) window_bytes: i64,
     pub(crate) drain: bool,
-    /// Whether a run is under way.
+    /// Whether a run is in progress.
     pub(crate) has_run: bool,
-    /// Before this event it gets one extent at a time: one of them cannot be read.
+    /// Before this event it gets one extent at a time, because one of them cannot be read.
     pub(crate) careful_until: u64,
-    /// Where the event that it gets next lies in its extent, if it is in the middle of a large one.
+    /// The place of the next event in its extent, if it is inside a large one.
     pub(crate) bookmark: Option<(BodyRef, Bookmark)>,
     row: Row,
 }
 
-/// Events before `until` are left out if they came before a time.
+/// Events before `until` are omitted if they are older than a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Skip {
     pub(crate) before: Timestamp,
     pub(crate) until: u64,
 }
 
-/// Where a reader stands, so that it stands nowhere twice.
+/// The list that a reader is in, so that it is in no list twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     None,
@@ -151,7 +151,7 @@ impl Readers {
         std::mem::take(&mut self.drained)
     }
 
-    /// Whose turn it is.
+    /// Returns the next reader in turn.
     pub(crate) fn pop_ready(&mut self) -> Option<ReceiverId> {
         let id = self.ready.pop_front()?;
         if let Some(reader) = self.by_id.get_mut(&id) {
@@ -163,7 +163,7 @@ impl Readers {
 
 impl Hubs {
     pub(crate) fn insert_reader(&mut self, id: ReceiverId, reader: Reader) {
-        // A number that is used again is a new reader all the same.
+        // A reused number is a new reader all the same.
         self.remove_reader(id);
         if let Some(stream) = self.streams.get_mut(&reader.stream) {
             stream.readers.by_group.entry(reader.group.clone()).or_default().push(id);
@@ -189,7 +189,7 @@ impl Hubs {
         }
     }
 
-    /// Puts the reader into the row where it belongs now, and sees whether it is drained.
+    /// Moves the reader to its list, and checks whether it is drained.
     pub(crate) fn arrange(&mut self, id: ReceiverId) {
         let Readers { by_id, ready, drained, .. } = &mut self.readers;
         let Some(reader) = by_id.get_mut(&id) else { return };
@@ -210,7 +210,7 @@ impl Hubs {
         if reader.row != Row::None {
             return;
         }
-        // Whoever was overtaken has to hear of it, even if it takes nothing now.
+        // A reader whose next event was retired must be handled even without credit.
         if reader.next < begin || (reader.can_take() && !is_at_end) {
             reader.row = Row::Ready;
             ready.push_back(id);
@@ -220,7 +220,7 @@ impl Hubs {
         }
     }
 
-    /// Something has come.
+    /// Wakes the waiting readers after an append.
     pub(crate) fn wake_waiting(&mut self, stream: StreamId) {
         let Some(known) = self.streams.get_mut(&stream) else { return };
         for id in std::mem::take(&mut known.readers.waiting) {
@@ -228,7 +228,7 @@ impl Hubs {
         }
     }
 
-    /// Ends the readers of a stream for which `end` gives a reason.
+    /// Ends the readers of a stream for which `end` returns a reason.
     pub(crate) fn end_readers(
         &mut self,
         stream: StreamId,
@@ -243,7 +243,7 @@ impl Hubs {
         }
     }
 
-    /// Events were retired, or what that means has changed: sees to those who have not had them.
+    /// Handles the readers behind retired events, after a retirement or a change of the setting.
     pub(crate) fn overtake_readers(&mut self, stream: StreamId, out: &mut Output) {
         let Some(known) = self.streams.get(&stream) else { return };
         for id in known.readers.iter().collect::<Vec<_>>() {
@@ -251,7 +251,7 @@ impl Hubs {
         }
     }
 
-    /// Ends the reader or moves it on, if the event that it would get next is gone.
+    /// Ends the reader or moves it on, if its next event was retired.
     pub(crate) fn overtake_reader(&mut self, id: ReceiverId, out: &mut Output) {
         let Some(reader) = self.readers.get(id) else { return };
         let Some(stream) = self.streams.get(&reader.stream) else { return };

@@ -1,4 +1,4 @@
-//! How long events stay.
+//! Retention of events.
 
 use peeklock_types::Timestamp;
 
@@ -13,7 +13,7 @@ impl Stream {
         Deadlines { oldest_group: self.extents.oldest_group(), due: self.due() }
     }
 
-    /// When the first extent may go.
+    /// Returns when the first extent may be retired.
     fn due(&self) -> Option<Timestamp> {
         let first = self.extents.get(0)?;
         if self.is_over(self.extents.size_bytes(), self.extents.len()) {
@@ -22,12 +22,12 @@ impl Stream {
         self.spec.settings.retention.map(|retention| first.last_enqueued_at + retention)
     }
 
-    /// Whether this many bytes are too much. One extent may always stay, however large.
+    /// Returns whether this many bytes exceed the limit. One extent may always stay, whatever its size.
     fn is_over(&self, size_bytes: u64, extent_count: usize) -> bool {
         extent_count > 1 && self.spec.settings.retention_bytes.is_some_and(|max| size_bytes > max)
     }
 
-    /// The extents that retention allows to drop by `now`: the first ones.
+    /// Returns the extents that may be retired by `now`: the first ones.
     fn to_retire(&self, now: Timestamp) -> impl Iterator<Item = Extent> {
         let mut left = (self.extents.size_bytes(), self.extents.len());
         self.extents.iter_from(0).take_while(move |extent| {
@@ -40,7 +40,7 @@ impl Stream {
 }
 
 impl Hubs {
-    /// Drops what retention allows to drop by `now`.
+    /// Retires the extents that retention permits by `now`.
     pub fn retire(&mut self, now: Timestamp, out: &mut Output) {
         while let Some(&(due, stream)) = self.agenda.due.first()
             && due <= now

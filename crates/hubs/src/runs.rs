@@ -1,4 +1,4 @@
-//! What readers are handed next.
+//! Selects the next events for readers.
 
 use peeklock_types::{BodyRef, CommitGroupNumber, ReceiverId};
 
@@ -9,20 +9,21 @@ use crate::reader::Run;
 use crate::readers::Reader;
 use crate::stream::{Extent, Stream};
 
-/// A run of small extents ends here, however few bytes they have: each is read by itself.
+/// The limit on the extents of a run: each is read separately.
 const RUN_EXTENTS_MAX: usize = 1024;
 
-/// An extent is in memory whole until the last of its events has gone, so even one event takes this part of it from a window. Else somebody who
-/// wants them one by one and takes none could have the same extent in memory as often as it has events.
+/// An extent is in memory as a whole until its last event was delivered, so even one event uses this part of it in a
+/// window. Otherwise a reader that requests single events without taking them could hold the same extent in memory as
+/// often as it has events.
 const WINDOW_SHARE_MIN: u64 = 16;
 
-/// The bytes of the events from `from` to `upto` of an extent, about.
+/// Returns the approximate bytes of the events from `from` to `upto` of an extent.
 fn share_bytes(extent: &Extent, from: u64, upto: u64) -> u64 {
     let share = u64::from(extent.size_bytes).saturating_mul(upto.saturating_sub(from));
     share.checked_div(extent.count.into()).unwrap_or_default()
 }
 
-/// What handing out so many bytes of an extent takes of a window.
+/// Returns the window bytes for delivering this many bytes of an extent.
 fn window_bytes(extent: &Extent, share_bytes: u64) -> i64 {
     let bytes = share_bytes.max(u64::from(extent.size_bytes) / WINDOW_SHARE_MIN);
     i64::try_from(bytes).unwrap_or(i64::MAX).max(1)
@@ -32,7 +33,7 @@ fn group_of(extent: &Extent) -> CommitGroupNumber {
     extent.body.group().unwrap_or(CommitGroupNumber::NONE)
 }
 
-/// Takes the extents from the reader's next event on, as many as fit. `None`: there is none.
+/// Takes the extents from the reader's next event on, as many as fit. Returns `None` if there is none.
 fn take(id: ReceiverId, reader: &mut Reader, stream: &Stream, bytes_max: u32) -> Option<Run> {
     let from = reader.next;
     let end = from.saturating_add(reader.credit());
@@ -82,8 +83,8 @@ fn take(id: ReceiverId, reader: &mut Reader, stream: &Stream, bytes_max: u32) ->
 }
 
 impl Hubs {
-    /// The next run for any reader that can have one: it has credit and a window, and no run under way. Readers take turns. At most about
-    /// `bytes_max`, but at least one extent. Cheap when nobody can.
+    /// Returns the next run for any reader with credit, a window and no run in progress. Readers take turns. A run has
+    /// at most approximately `bytes_max`, but at least one extent. Cheap when no reader can get one.
     pub fn next_run(&mut self, bytes_max: u32, out: &mut Output) -> Option<Run> {
         while let Some(id) = self.readers.pop_ready() {
             self.overtake_reader(id, out);
@@ -101,7 +102,7 @@ impl Hubs {
         None
     }
 
-    /// What a reader is about to be handed; taken back if it was not.
+    /// Counts a run for its reader, or reverts the count of a failed one.
     fn count_run(&mut self, run: &Run, change: fn(u64, u64) -> u64) {
         let Some(known) = self.streams.get_mut(&run.stream) else { return };
         let traffic = &mut known.traffic;
@@ -109,12 +110,12 @@ impl Hubs {
         traffic.read_bytes = change(traffic.read_bytes, run.size_bytes);
     }
 
-    /// The run was handed out; the reader can have another.
+    /// Ends a delivered run; the reader can get another one.
     pub fn run_done(&mut self, reader: ReceiverId) {
         self.change_reader(reader, |reader| reader.has_run = false);
     }
 
-    /// Only the events before `upto` were read: the reader gets the others by its next run.
+    /// Shortens a run to the events before `upto`, which were read: the reader gets the others in its next run.
     pub fn shorten_run(&mut self, run: &mut Run, upto: u64) {
         let (all, left) = (run.upto.saturating_sub(run.from), run.upto.saturating_sub(upto));
         if left == 0 || left >= all {
@@ -130,14 +131,14 @@ impl Hubs {
         }
     }
 
-    /// Where the event that the reader gets next lies in the extent at `body`.
+    /// Stores the place of the reader's next event in the extent at `body`.
     pub fn keep_place(&mut self, reader: ReceiverId, body: BodyRef, place: Bookmark) {
         if let Some(reader) = self.readers.get_mut(reader) {
             reader.bookmark = Some((body, place));
         }
     }
 
-    /// Whether the events of the run still lie where it says: whoever does not find them there need not look again.
+    /// Returns whether the events of the run are still at its places: if so, a failed read need not be retried.
     pub fn is_current(&self, run: &Run) -> bool {
         let Some(known) = self.streams.get(&run.stream) else { return false };
         let extents = known.extents.iter_from(known.extents.find(run.from));
@@ -145,7 +146,8 @@ impl Hubs {
         known.extents.begin() <= run.from && bodies.eq(run.bodies.iter().copied())
     }
 
-    /// The run could not be read because its extents have moved or are gone: the reader is back at `from`, and gets its window and credit back.
+    /// Ends a run that could not be read because its extents have moved or are gone: the reader returns to `from`, with
+    /// its window and credit.
     pub fn run_failed(&mut self, run: &Run) {
         self.count_run(run, u64::saturating_sub);
         self.change_reader(run.reader, |reader| {

@@ -1,12 +1,12 @@
-//! The whole durable state as bytes: what replay of all facts so far would give.
+//! The whole durable state as bytes, equal to a replay of all facts so far.
 //!
-//! The state is tagged (`hubs_part`, `stored_hub`, `stored_stream` and others in [`peeklock_types::wire::tags`]), with a CRC-32C of all of it at the
-//! end. Extents are many, so each is a row:
+//! The state is tagged (`hubs_part`, `stored_hub`, `stored_stream` and others in [`peeklock_types::wire::tags`]), with
+//! a CRC-32C of all of it at the end. There are many extents, so each is a row:
 //!
 //! ```text
 //! sized: count, step of the body, steps of the first and last enqueued-at, size
 //! ```
-//! The same state gives the same bytes, however it came about.
+//! The same state always gives the same bytes.
 
 use std::collections::VecDeque;
 
@@ -85,7 +85,7 @@ tagged_fields! { StoredProducer in stored_producer {
 }}
 
 impl Hubs {
-    /// The durable state; volatile are readers.
+    /// Appends the durable state; readers are volatile.
     pub fn snapshot(&self, out: &mut Vec<u8>) {
         let start = out.len();
         put_field(hubs_part::NEXT_ETAG, &self.next_etag, out);

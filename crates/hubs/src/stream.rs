@@ -1,4 +1,4 @@
-//! The partitions that live in this shard.
+//! The partitions of this shard.
 
 use peeklock_types::{BodyRef, EntityName, HubId, HubSettings, Timestamp};
 
@@ -15,11 +15,11 @@ use crate::readers::Attached;
 use crate::view::{LastEnqueued, StreamView, Traffic};
 use crate::wire;
 
-/// A stream of this shard. Numbers are not used again.
+/// A stream of this shard. Numbers are not reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
-/// Which partition a stream is, and what its hub says about it.
+/// The partition of a stream, and the settings of its hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSpec {
     pub hub: HubId,
@@ -28,7 +28,7 @@ pub struct StreamSpec {
     pub settings: HubSettings,
 }
 
-/// Where some events lie: one or more blocks.
+/// The place of some events: one or more blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub first_sequence: u64,
@@ -39,25 +39,25 @@ pub struct Extent {
     pub size_bytes: u32,
 }
 
-/// A producer whose events are numbered, so that what it sends again is recognised.
+/// A producer with numbered events, so that repeated sends are recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Producer {
     pub id: i64,
     pub epoch: i16,
-    /// Of the last event; numbers go on with 0 after `i32::MAX`.
+    /// The number of the last event; numbers continue with 0 after `i32::MAX`.
     pub sequence: i32,
 }
 
-/// What to do with the events of a send.
+/// The decision about the events of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
     /// Store them with this head, then [`Hubs::append`].
     Store(BlockHead),
-    /// All of them are there already: confirm, and store nothing.
+    /// All of them are stored already: confirm, and store nothing.
     Duplicate,
 }
 
-/// Extents of one stream that should lie together, see [`Hubs::extents_in`].
+/// Extents of one stream to be joined, see [`Hubs::extents_in`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gather {
     pub stream: StreamId,
@@ -70,15 +70,15 @@ pub struct GatherRun {
     pub bodies: Vec<(BodyRef, u32)>,
 }
 
-/// A partition and all that is known of it.
+/// A partition and its state.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) spec: StreamSpec,
     pub(crate) extents: Extents,
-    /// Of the newest event that ever was.
+    /// The time of the newest event ever.
     pub(crate) last_enqueued_at: Option<Timestamp>,
     pub(crate) producers: Producers,
-    /// Where it stands in the agenda.
+    /// Its position in the agenda.
     pub(crate) entry: Deadlines,
     pub(crate) readers: Attached,
     pub(crate) traffic: Traffic,
@@ -105,7 +105,7 @@ impl Stream {
 }
 
 impl Hubs {
-    /// Creates the stream, or gives it new settings. Says nothing twice: a stream that is as wanted brings no fact.
+    /// Creates the stream, or changes its settings. A stream that already has these settings produces no fact.
     pub fn open_stream(&mut self, spec: StreamSpec, out: &mut Output) -> StreamId {
         let spec = StreamSpec { settings: wire::kept(spec.settings), ..spec };
         let known = self.by_partition.get(&(spec.hub, spec.partition)).copied();
@@ -122,7 +122,7 @@ impl Hubs {
         stream
     }
 
-    /// Ends its readers and frees what it holds. Whether there was one.
+    /// Ends its readers and frees its bodies. Returns whether it existed.
     pub fn delete_stream(&mut self, hub: HubId, partition: u32, out: &mut Output) -> bool {
         let Some(&stream) = self.by_partition.get(&(hub, partition)) else { return false };
         self.end_readers(stream, |_| Some(ReaderEnd::Deleted), out);
@@ -156,7 +156,7 @@ impl Hubs {
         })
     }
 
-    /// The hub's name and which of its partitions the stream is.
+    /// Returns the hub's name and the stream's partition.
     pub fn stream_name(&self, stream: StreamId) -> Option<(&EntityName, u32)> {
         self.streams.get(&stream).map(|known| (&known.spec.name, known.spec.partition))
     }
@@ -165,13 +165,14 @@ impl Hubs {
         self.streams.get(&stream).map_or_else(Traffic::default, |known| known.traffic)
     }
 
-    /// When the first event with at least this sequence number came that is there, about: as exact as the index of the stream is. For lag in seconds.
+    /// Returns the approximate time of the first existing event with at least this sequence number: as exact as the
+    /// index of the stream. Used for the lag in seconds.
     pub fn enqueued_at(&self, stream: StreamId, sequence: u64) -> Option<Timestamp> {
         let extents = &self.streams.get(&stream)?.extents;
         Some(extents.get(extents.find(sequence))?.enqueued_at(sequence))
     }
 
-    /// What a producer of this id is known by, for one that asks at attach; `None`: unknown here.
+    /// Returns the state of a producer with this id, for an attach; `None`: unknown here.
     pub fn producer(&self, stream: StreamId, id: i64) -> Option<Producer> {
         self.streams.get(&stream)?.producers.get(id)
     }
@@ -189,17 +190,17 @@ impl Hubs {
             return Err(Error::Disabled { name: known.spec.name.clone(), what: "senders" });
         }
         let verdict = producer.map(|first| known.producers.check(first, count)).transpose()?;
-        // No events at all are always there already.
+        // A send without events counts as stored.
         if count == 0 || matches!(verdict, Some(Verdict::Seen)) {
             return Ok(Prepared::Duplicate);
         }
-        // A clock that is set back does not bring events from before those that are there.
+        // A clock that is set back does not make times fall.
         let enqueued_at = known.last_enqueued_at.map_or(now, |last| last.max(now));
         Ok(Prepared::Store(BlockHead { first_sequence: known.extents.next(), count, enqueued_at }))
     }
 
-    /// Stores what [`Hubs::prepare`] has allowed with `head`, in the same round. `size_bytes`: of the block with its header. `producer`: number of
-    /// its first event.
+    /// Stores the events that [`Hubs::prepare`] has accepted with `head`, in the same round. `size_bytes`: of the block
+    /// with its header. `producer`: number of its first event.
     pub fn append(
         &mut self,
         stream: StreamId,

@@ -1,14 +1,14 @@
-//! What the outside may see.
+//! The public views of hubs and partitions.
 
 use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings, ReceiverId, Timestamp};
 
-/// A hub, its settings and groups.
+/// A hub, its settings and consumer groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubView {
     pub name: EntityName,
     pub id: HubId,
     pub settings: HubSettings,
-    /// By name; `$Default` is always there.
+    /// By name; `$Default` always exists.
     pub groups: Vec<GroupView>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -28,13 +28,13 @@ pub struct GroupView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamView {
     pub partition: u32,
-    /// Number of the oldest event that is there, or the next one's if none is.
+    /// The number of the oldest existing event, or that of the next one if there is none.
     pub begin_sequence: u64,
-    /// The number that the next event gets.
+    /// The number of the next event.
     pub next_sequence: u64,
-    /// Of the newest event that ever was; `None` if there was none.
+    /// The time of the newest event ever; `None` if there was none.
     pub last_enqueued_at: Option<Timestamp>,
-    /// When the oldest event came that is there, about.
+    /// The approximate time of the oldest existing event.
     pub first_enqueued_at: Option<Timestamp>,
     pub size_bytes: u64,
     pub extent_count: usize,
@@ -53,24 +53,24 @@ pub struct ReaderView {
     pub group: ConsumerGroup,
     pub owner_level: Option<i64>,
     pub name: Option<String>,
-    /// The event that it gets next.
+    /// The next event of the reader.
     pub next_sequence: u64,
 }
 
-/// What went through a partition since the shard was opened. Nothing of it is durable.
+/// The traffic of a partition since the shard was opened. Volatile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Of the blocks that were stored.
+    /// The bytes of the stored blocks.
     pub received_bytes: u64,
-    /// What readers were handed, each for itself; bytes of parts of an extent about.
+    /// The events delivered to readers, counted for each reader; bytes of partial extents are approximate.
     pub read_events: u64,
     pub read_bytes: u64,
 }
 
-/// The newest event of a partition, as readers may ask to hear with each event.
+/// The newest event of a partition, which readers may request with each event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastEnqueued {
-    /// −1: none ever was.
+    /// −1: there was none.
     pub sequence: i64,
     pub at: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! What is particular to hubs, as bytes. The forms are those of [`peeklock_types::wire`].
+//! The byte forms of hubs. The basic forms are in [`peeklock_types::wire`].
 
 use std::time::Duration;
 
@@ -70,7 +70,8 @@ impl Wire for Producer {
     }
 }
 
-/// Just what a record says of the settings: times in whole milliseconds. After a restart a hub must not know more or less than before.
+/// Returns the settings as a record stores them: times in whole milliseconds. After a restart a hub must have the same
+/// settings.
 pub(crate) fn kept(settings: HubSettings) -> HubSettings {
     let whole = |span: Duration| Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
     HubSettings { retention: settings.retention.map(whole), ..settings }

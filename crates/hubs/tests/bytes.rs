@@ -1,4 +1,4 @@
-//! Facts and snapshots as bytes: what is written is read back, and no bytes at all hurt.
+//! Facts and snapshots as bytes: a round trip restores them, and no bytes cause a panic.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -140,7 +140,7 @@ fn fact() -> impl Strategy<Value = Fact> {
     prop_oneof![hub_fact(), stream_fact()]
 }
 
-/// A machine with a bit of everything.
+/// Builds a machine with every feature.
 fn machine() -> Hubs {
     let mut hubs = Hubs::default();
     let name = EntityName::parse("meters").unwrap();
@@ -198,7 +198,7 @@ fn snapshot(hubs: &Hubs) -> Vec<u8> {
     bytes
 }
 
-/// The damage is not to be found by the checksum alone.
+/// Corrects the checksum, so that the checksum alone does not find the damage.
 fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
@@ -209,7 +209,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn facts_are_read_back_and_cut_ones_are_refused(facts in vec(fact(), 1..5)) {
+    fn facts_survive_a_round_trip_and_cut_ones_are_rejected(facts in vec(fact(), 1..5)) {
         let mut bytes = Vec::new();
         let mut ends = vec![0];
         for fact in &facts {
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(kind in 62..80_u8, bytes in vec(any::<u8>(), 0..60)) {
+    fn any_bytes_are_decoded_or_rejected(kind in 62..80_u8, bytes in vec(any::<u8>(), 0..60)) {
         let mut input = vec![kind];
         input.extend_from_slice(&bytes);
         let mut rest = input.as_slice();
@@ -243,10 +243,10 @@ proptest! {
     }
 
     #[test]
-    fn facts_that_do_not_fit_are_refused(facts in vec(fact(), 1..30)) {
+    fn facts_that_do_not_fit_are_rejected(facts in vec(fact(), 1..30)) {
         let mut hubs = machine();
         for fact in &facts {
-            // Whatever was refused may have been applied in part, so it goes on from where it was.
+            // A rejected fact may have been applied in part, so the test continues from the state before.
             let before = snapshot(&hubs);
             match hubs.apply(fact) {
                 Ok(()) => prop_assert_eq!(snapshot(&Hubs::restore(&snapshot(&hubs)).unwrap()), snapshot(&hubs)),
@@ -256,7 +256,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_snapshots_are_refused_or_make_sense(changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+    fn damaged_snapshots_are_rejected_or_consistent(changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
         let whole = snapshot(&machine());
         let mut bytes = whole[..whole.len() - 4].to_vec();
         for (place, byte) in changes {
@@ -271,7 +271,7 @@ proptest! {
 }
 
 #[test]
-fn a_cut_or_changed_snapshot_is_refused() {
+fn a_cut_or_changed_snapshot_is_rejected() {
     let whole = snapshot(&machine());
     assert_eq!(snapshot(&Hubs::restore(&whole).unwrap()), whole);
     for cut in 0..whole.len() {

@@ -1,7 +1,8 @@
 //! Ownership and checkpoints against a naive model.
 //!
-//! Guards under random claims, releases, checkpoints, deletions and crashes: of all who know the same etag one wins; no etag ever comes twice; an
-//! epoch belongs to one owner and never goes back; a checkpoint is moved by the owner of the moment, forward, or by a reset.
+//! Guards under random claims, releases, checkpoints, deletions and crashes: of all claims with the same etag one
+//! succeeds; no etag is reused; an epoch belongs to one owner and never falls; only the current owner moves a
+//! checkpoint, forward, or a reset does.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -18,7 +19,7 @@ const HERE: CommitGroupNumber = CommitGroupNumber(1);
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Reads what is there, as a claimant does before it claims.
+    /// Reads the records, as a claimant does before it claims.
     Read {
         claimant: usize,
     },
@@ -27,11 +28,11 @@ enum Step {
         partition: u32,
         release: bool,
     },
-    /// All claim at once, each with what it has read.
+    /// All claim at once, each with its last read.
     Race {
         partition: u32,
     },
-    /// `stale`: with the epoch before.
+    /// `stale`: with the previous epoch.
     Checkpoint {
         claimant: usize,
         partition: u32,
@@ -73,7 +74,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What was read last, by partition.
+/// The last read records, by partition.
 type Seen = BTreeMap<u32, Ownership>;
 
 struct World {
@@ -86,7 +87,7 @@ struct World {
     checkpoints: BTreeMap<u32, Checkpoint>,
     seen: Vec<Seen>,
     etags: BTreeSet<Etag>,
-    /// Who ever had an epoch of a partition, in any life of the group.
+    /// The owner of each epoch of a partition, in any life of the consumer group.
     epochs: BTreeMap<(u32, u64), String>,
 }
 
@@ -137,7 +138,7 @@ impl World {
             }
             (current, Ok(won)) => {
                 assert_eq!(expected, current.as_ref().map(|current| current.etag));
-                assert!(self.etags.insert(won.etag), "an etag comes once");
+                assert!(self.etags.insert(won.etag), "an etag is used once");
                 assert_eq!((&won.owner, won.partition, won.modified_at), (&owner, partition, at));
                 let before = current.as_ref().map_or(0, |current| current.epoch);
                 let is_same = current.is_some_and(|current| current.owner == owner);
@@ -223,7 +224,7 @@ impl World {
         self.check();
     }
 
-    /// Comes back from its facts, or from a snapshot.
+    /// Restores the machine from its facts, or from a snapshot.
     fn crash(&mut self) {
         let mut bytes = Vec::new();
         self.out.facts.iter().for_each(|fact| fact.encode(HERE, &mut bytes));
@@ -251,7 +252,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn owners_and_checkpoints_do_what_the_model_does(steps in vec(step(), 1..80)) {
+    fn owners_and_checkpoints_match_the_model(steps in vec(step(), 1..80)) {
         let mut world = World::new();
         steps.into_iter().for_each(|step| world.take(step));
     }

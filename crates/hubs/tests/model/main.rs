@@ -1,9 +1,10 @@
 //! Streams and their readers against a naive model.
 //!
-//! Guards under random sends, retention, gathering, crashes and readers: numbers have no gap and times do not go back; what a producer sends again
-//! is stored once; what is old or too much goes, and nothing else does; replay and snapshots bring back what was durable; a reader gets each
-//! event once and in order, whatever moves or goes meanwhile, unless it hears that events are gone; credit, window and owner level are obeyed;
-//! no reader is forgotten, and none is starved by others.
+//! Guards under random sends, retention, gathering, crashes and readers: numbers have no gap and times never fall; a
+//! repeated send is stored once; only events beyond retention are retired; replay and snapshots restore the durable
+//! state; a reader gets each event once and in order, whatever moves or is retired meanwhile, unless it gets an error
+//! that events are gone; credit, window and owner level are respected; no reader is forgotten, and none is starved by
+//! others.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -18,7 +19,7 @@ use proptest::prelude::*;
 use crate::readers::Start;
 use crate::world::World;
 
-/// One thing that happens. Numbers called `pick` choose among what is there, modulo how much there is.
+/// One step. Numbers called `pick` select among the existing items, modulo their count.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send { stream: usize, count: u32, size_bytes: u32, by: Option<(i64, i16, i32)> },
@@ -108,7 +109,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn streams_and_readers_do_what_the_model_does(steps in vec(step(), 1..150)) {
+    fn streams_and_readers_match_the_model(steps in vec(step(), 1..150)) {
         let mut world = World::new();
         steps.into_iter().for_each(|step| take(&mut world, step));
         world.finish();

@@ -1,4 +1,4 @@
-//! Streams as lists of events and extents that are searched from one end to the other.
+//! Streams as lists of events and extents, with linear searches.
 
 use peeklock_hubs::{Error, GatherRun, Prepared, Producer, StreamId, StreamView};
 use peeklock_types::{BodyRef, CommitGroupNumber};
@@ -35,7 +35,7 @@ struct Sent {
     sends: Vec<Vec<i32>>,
 }
 
-/// So many sends are known again.
+/// The number of recognised sends.
 const SENDS_KNOWN: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct ModelStream {
     pub(crate) retention_bytes: Option<u64>,
     pub(crate) is_moved_on: bool,
     pub(crate) extents: Vec<ModelExtent>,
-    /// When each event came that ever was.
+    /// The time of each event ever.
     pub(crate) times: Vec<u64>,
     sent: Vec<Sent>,
 }
@@ -54,7 +54,7 @@ fn follower(number: i32) -> i32 {
     number.checked_add(1).unwrap_or(0)
 }
 
-/// The numbers of `count` events from `first` on.
+/// Returns the numbers of `count` events from `first` on.
 fn numbers(first: i32, count: u32) -> Vec<i32> {
     std::iter::successors(Some(first), |number| Some(follower(*number))).take(count as usize).collect()
 }
@@ -103,7 +103,7 @@ impl ModelStream {
         Err(Error::OutOfOrderSequence { last, found: first.sequence })
     }
 
-    /// Appends events that came `now`, and says when they are said to have come.
+    /// Appends events at `now`, and returns their enqueued time.
     pub(crate) fn time(&self, now: u64) -> u64 {
         self.times.last().map_or(now, |last| now.max(*last))
     }
@@ -132,7 +132,7 @@ impl ModelStream {
         self.sent.iter().find(|sent| sent.id == id).and_then(|sent| sent.sends.last()?.last().copied())
     }
 
-    /// Drops what is too old or too much, and says what of it lay in cold segments.
+    /// Retires events by age and size, and returns those in cold storage.
     pub(crate) fn retire(&mut self, now: u64) -> Vec<(BodyRef, u32)> {
         let mut freed = Vec::new();
         while let Some(first) = self.extents.first() {
@@ -152,7 +152,7 @@ impl ModelStream {
         self.extents.iter().filter(|extent| extent.group().is_some())
     }
 
-    /// Whether the run could be put in its new place.
+    /// Returns whether the run could be moved.
     pub(crate) fn gathered(&mut self, run: &GatherRun, body: BodyRef, size_bytes: u32) -> bool {
         let start = self.extents.len() - self.in_log().count();
         let found: Vec<_> = self.extents[start..].iter().take(run.bodies.len()).cloned().collect();

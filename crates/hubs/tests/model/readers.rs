@@ -1,4 +1,4 @@
-//! What readers must see: each event once, in order, and no more than they asked for.
+//! The events that readers must get: each one once, in order, within their limits.
 
 use peeklock_hubs::{Error, ReaderEnd, ReaderSpec, Run, StartAt};
 use peeklock_types::{CommitGroupNumber, ConsumerGroup, ReceiverId, Timestamp};
@@ -12,7 +12,7 @@ pub(crate) struct ModelReader {
     stream: usize,
     group: usize,
     level: Option<i64>,
-    /// The event that its next run starts with, and the one that it must see next.
+    /// The first event of its next run, and the next event that it must see.
     next: u64,
     wanted: u64,
     limit: u64,
@@ -20,7 +20,7 @@ pub(crate) struct ModelReader {
     window_bytes: i64,
     drain: bool,
     run: Option<Run>,
-    /// How many runs others got while it could have had one.
+    /// The runs of other readers while it could have had one.
     passed_over: usize,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Start {
     Latest,
     /// Steps from the end.
     Sequence(u64, bool),
-    /// The time of an event, so many from the end, or a bit before or after it.
+    /// The time of an event, counted from the end, or slightly before or after it.
     Time(usize, i64, bool),
 }
 
@@ -49,7 +49,7 @@ impl ModelReader {
 }
 
 impl ModelStream {
-    /// The event that a run would start with, and the first that the reader is to see.
+    /// Returns the first event of a run, and the first one that the reader must see.
     fn position(&self, start: StartAt) -> Result<(u64, u64), Error> {
         let (begin, next) = (self.begin(), self.next());
         match start {
@@ -155,7 +155,7 @@ impl World {
         assert!(!self.hubs.detach_reader(id));
     }
 
-    /// More credit, or less than it has.
+    /// Adds or removes credit.
     pub(crate) fn limit(&mut self, pick: usize, more: i64) {
         let Some(reader) = self.pick(pick) else { return };
         reader.limit = reader.counted.saturating_add_signed(more);
@@ -177,7 +177,7 @@ impl World {
         self.hubs.drain_reader(id, drain);
     }
 
-    /// Whether there was one.
+    /// Returns whether there was a run.
     pub(crate) fn next_run(&mut self, bytes_max: u32) -> bool {
         let run = self.hubs.next_run(bytes_max, &mut self.out);
         self.expect_overtaken();
@@ -186,7 +186,7 @@ impl World {
             for reader in self.readers.iter().filter(|reader| reader.run.is_none()) {
                 let stream = &streams[reader.stream];
                 assert!(!reader.can_take(stream), "forgotten: {reader:?}");
-                assert!(reader.next >= stream.begin(), "not told: {reader:?}");
+                assert!(reader.next >= stream.begin(), "no error: {reader:?}");
             }
             return false;
         };
@@ -225,7 +225,7 @@ impl World {
                 reader.wanted += 1;
             }
         }
-        // Some that follow may be gone.
+        // Some of the following may be retired.
         reader.wanted = reader.wanted.max(reader.next);
         self.hubs.run_done(reader.id);
     }
@@ -241,7 +241,7 @@ impl World {
         self.hubs.run_failed(&run);
     }
 
-    /// Whoever has not had events that are gone is ended, or goes on behind them.
+    /// A reader behind retired events is ended, or continues after them.
     pub(crate) fn expect_overtaken(&mut self) {
         for (id, end) in std::mem::take(&mut self.out.ended) {
             let place = self.readers.iter().position(|reader| reader.id == id).unwrap();
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// In the end everybody gets all there is.
+    /// In the end every reader gets everything.
     pub(crate) fn finish(&mut self) {
         for pick in 0..self.readers.len() {
             self.limit(pick, 1 << 40);
@@ -296,7 +296,7 @@ impl World {
 }
 
 impl ModelReader {
-    /// If what it would get next is gone, it goes on at what is there.
+    /// Continues at the first existing event if the next one is gone.
     fn move_on(&mut self, stream: &ModelStream) {
         if stream.is_moved_on && self.next < stream.begin() {
             self.next = stream.begin();
@@ -307,7 +307,7 @@ impl ModelReader {
     }
 }
 
-/// The run is just what the reader may have of the stream.
+/// Checks that the run contains exactly the reader's next events.
 fn check_run(reader: &ModelReader, stream: &ModelStream, run: &Run, bytes_max: u32) {
     assert_eq!((run.from, run.stream), (reader.next, stream.id));
     let end = reader.next + reader.credit().min(1 << 40);

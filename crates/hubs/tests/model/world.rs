@@ -1,4 +1,4 @@
-//! The machine and the model side by side, with a journal that forgets what was not written.
+//! The machine and the model side by side, with a journal that forgets unwritten facts.
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ pub(crate) struct World {
     pub(crate) readers: Vec<ModelReader>,
     pub(crate) next_reader: u64,
     pub(crate) now: u64,
-    /// The group that is being filled, and the facts of those before.
+    /// The current commit group, and the facts of the earlier ones.
     pub(crate) group: u64,
     offset_bytes: u32,
     groups: Vec<Vec<u8>>,
-    /// The model as of the last group, and a snapshot with how many groups it holds.
+    /// The model as of the last commit group, and a snapshot with the number of its commit groups.
     durable: Vec<ModelStream>,
     snapshot: Option<(Vec<u8>, usize)>,
     cold_bytes: u64,
     gathers: Vec<Gather>,
-    /// What another machine knows that has only read the facts.
+    /// A second machine that has only replayed the facts.
     replica: Hubs,
     replayed: usize,
 }
@@ -83,7 +83,7 @@ impl World {
         self.expect_overtaken();
     }
 
-    /// `by`: producer, epoch, and how far its number is from the one that would be right.
+    /// `by`: producer, epoch, and the distance of its number from the right one.
     pub(crate) fn send(&mut self, stream: usize, count: u32, size_bytes: u32, by: Option<(i64, i16, i32)>) {
         let known = &mut self.streams[stream];
         let by = by.map(|(id, epoch, off)| {
@@ -116,7 +116,7 @@ impl World {
         self.expect_overtaken();
     }
 
-    /// Asks what should leave the log, and remembers it.
+    /// Selects the extents to move out of the log.
     pub(crate) fn start_gather(&mut self, back: u64, bytes_max: u64, run_bytes_max: u32) {
         let upto = CommitGroupNumber(self.group.saturating_sub(back));
         let gathers = self.hubs.extents_in(upto, bytes_max, run_bytes_max);
@@ -133,7 +133,7 @@ impl World {
         self.gathers = gathers;
     }
 
-    /// What was asked for has been copied.
+    /// Records that the selected extents were copied.
     pub(crate) fn end_gather(&mut self) {
         for gather in std::mem::take(&mut self.gathers) {
             let stream = self.streams.iter_mut().find(|stream| stream.id == gather.stream).unwrap();
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// All that was not written is lost, and readers are gone.
+    /// Loses all unwritten facts, and all readers.
     pub(crate) fn crash(&mut self) {
         let read = |bytes: &Vec<u8>| Hubs::restore(bytes).unwrap();
         self.hubs = self.snapshot.as_ref().map_or_else(Hubs::default, |(bytes, _)| read(bytes));
@@ -190,7 +190,7 @@ impl World {
         self.replayed = self.out.facts.len();
     }
 
-    /// The machine knows what the model knows, and so does one that has read the facts, or a snapshot.
+    /// Checks that the machine, its replica and a restored snapshot match the model.
     pub(crate) fn check(&mut self) {
         self.replay();
         let bytes = snapshot(&self.hubs);
@@ -217,7 +217,8 @@ impl World {
     }
 }
 
-/// Of one stream: its first extents in the log, as many as asked for, in runs that are as long as they may be. Returns their bytes.
+/// Checks the runs of one stream: its first extents in the log, in runs that are as long as permitted. Returns their
+/// bytes.
 fn check_runs(
     stream: &ModelStream,
     runs: &[GatherRun],
@@ -240,7 +241,7 @@ fn check_runs(
     let last = runs.last().unwrap();
     assert!(
         total <= bytes_max || last.bodies.len() == 1,
-        "only a body that is larger than a run may be too much"
+        "only a body that is larger than a run may exceed the limit"
     );
     if let Some(next) = all().nth(bodies.len()) {
         assert!(total + run_bytes_max > bytes_max, "there was room for one more");

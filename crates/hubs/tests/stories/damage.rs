@@ -1,4 +1,4 @@
-//! Events that are lost: whoever comes to them hears of it, all others go on, and nothing is held up by them.
+//! Lost events: a reader that reaches them gets an error, all others continue, and nothing is held up by them.
 
 use peeklock_hubs::{ReaderEnd, StartAt, StreamId};
 use peeklock_types::{BodyRef, CommitGroupNumber, ExpiredPosition, HubSettings};
@@ -6,7 +6,7 @@ use peeklock_types::{BodyRef, CommitGroupNumber, ExpiredPosition, HubSettings};
 use crate::shard::{Shard, at, settings};
 
 impl Shard {
-    /// The extent with this event is damaged.
+    /// Damages the extent with this event.
     fn lose(&mut self, stream: StreamId, sequence: u64) -> std::ops::Range<u64> {
         let place = self.place(stream, sequence);
         let lost = self.hubs.lose_extent(stream, sequence, place, &mut self.out).unwrap();
@@ -15,7 +15,7 @@ impl Shard {
         lost
     }
 
-    /// Where the extent with this event lies.
+    /// Returns the place of the extent with this event.
     fn place(&mut self, stream: StreamId, sequence: u64) -> BodyRef {
         let id = self.open_reader(stream, 99, StartAt::Sequence { sequence, inclusive: true });
         let place = self.run().unwrap().bodies[0].0;
@@ -29,7 +29,7 @@ fn forgiving() -> HubSettings {
 }
 
 #[test]
-fn a_reader_that_comes_to_lost_events_is_ended_and_told_where_to_go_on() {
+fn a_reader_that_reaches_lost_events_is_ended_with_the_next_position() {
     let (mut shard, stream) = Shard::with_stream(settings());
     for _ in 0..4 {
         shard.send(1000, stream, 2);
@@ -46,7 +46,7 @@ fn a_reader_that_comes_to_lost_events_is_ended_and_told_where_to_go_on() {
 }
 
 #[test]
-fn a_hub_that_asks_for_it_lets_readers_go_on_behind_lost_events() {
+fn a_hub_can_let_readers_continue_after_lost_events() {
     let (mut shard, stream) = Shard::with_stream(forgiving());
     for _ in 0..4 {
         shard.send(1000, stream, 2);
@@ -57,12 +57,12 @@ fn a_hub_that_asks_for_it_lets_readers_go_on_behind_lost_events() {
     shard.open_reader(stream, 1, StartAt::Earliest);
     assert_eq!(shard.read_all(), [(1, 0, 2)]);
     shard.send(1000, stream, 1);
-    assert_eq!(shard.read_all(), [(1, 8, 9)], "it waits at the end as any other");
+    assert_eq!(shard.read_all(), [(1, 8, 9)], "it waits at the end like any other");
     assert_eq!(shard.out.ended, []);
 }
 
 #[test]
-fn the_earliest_event_is_one_that_can_be_read() {
+fn the_earliest_event_is_a_readable_one() {
     let (mut shard, stream) = Shard::with_stream(settings());
     shard.send(1000, stream, 2);
     shard.send(1000, stream, 2);
@@ -72,14 +72,14 @@ fn the_earliest_event_is_one_that_can_be_read() {
 }
 
 #[test]
-fn lost_events_hold_no_group_and_are_not_gathered() {
+fn lost_events_hold_no_commit_group_and_are_not_gathered() {
     let (mut shard, stream) = Shard::with_stream(forgiving());
     for _ in 0..6 {
         shard.send(1000, stream, 2);
         shard.next_group();
     }
     shard.lose(stream, 4);
-    assert_eq!(shard.hubs.oldest_log_body(), Some(CommitGroupNumber(1)), "others lie before them");
+    assert_eq!(shard.hubs.oldest_log_body(), Some(CommitGroupNumber(1)), "other extents come before them");
     shard.lose(stream, 0);
     assert_eq!(shard.hubs.oldest_log_body(), Some(CommitGroupNumber(2)));
     shard.gather(4, u32::MAX);
@@ -92,7 +92,7 @@ fn lost_events_hold_no_group_and_are_not_gathered() {
 }
 
 #[test]
-fn the_place_of_a_lost_extent_is_given_back_once() {
+fn the_place_of_a_lost_extent_is_freed_once() {
     let (mut shard, stream) = Shard::with_stream(settings());
     shard.send(1000, stream, 2);
     shard.send(1000, stream, 2);
@@ -109,7 +109,7 @@ fn the_place_of_a_lost_extent_is_given_back_once() {
 }
 
 #[test]
-fn which_extent_is_damaged_is_found_by_looking_at_one_after_the_other() {
+fn the_damaged_extent_is_found_by_reading_one_after_the_other() {
     let (mut shard, stream) = Shard::with_stream(settings());
     for _ in 0..4 {
         shard.send(1000, stream, 2);
@@ -122,6 +122,6 @@ fn which_extent_is_damaged_is_found_by_looking_at_one_after_the_other() {
     shard.hubs.run_done(first.reader);
     let second = shard.run().unwrap();
     assert_eq!((second.bodies.len(), second.from), (1, 2));
-    assert!(shard.hubs.run_damaged(&second), "it was looked at alone, and again");
-    assert_eq!(shard.run().unwrap().from, 2, "nothing is passed over");
+    assert!(shard.hubs.run_damaged(&second), "it was read alone, and again");
+    assert_eq!(shard.run().unwrap().from, 2, "nothing is skipped");
 }

@@ -1,4 +1,4 @@
-//! What hubs, streams and readers do, told step by step.
+//! The behaviour of hubs, streams and readers, step by step.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -27,7 +27,7 @@ fn checkpoint(
 }
 
 #[test]
-fn only_who_knows_the_newest_etag_can_claim() {
+fn only_the_newest_etag_can_claim() {
     let mut shard = with_hub();
     assert_eq!(claim(&mut shard, "a", Some(Etag(1))), Err(Error::NeverOwned));
     let first = claim(&mut shard, "a", None).unwrap();
@@ -43,7 +43,7 @@ fn only_who_knows_the_newest_etag_can_claim() {
     assert_eq!((released.epoch, released.owner.as_str()), (second.epoch, ""));
     assert!(matches!(claim(&mut shard, "a", None), Err(Error::StaleEtag { .. })));
     let again = claim(&mut shard, "b", Some(released.etag)).unwrap();
-    assert!(again.epoch > released.epoch, "it let go in between");
+    assert!(again.epoch > released.epoch, "it was given up in between");
     let long = "x".repeat(limits::OWNER_CHARS_MAX + 1);
     assert!(matches!(claim(&mut shard, &long, None), Err(Error::OwnerName { .. })));
     assert_eq!(shard.hubs.ownerships(&name("meters"), &ConsumerGroup::default_group()).unwrap().len(), 1);
@@ -52,7 +52,7 @@ fn only_who_knows_the_newest_etag_can_claim() {
 }
 
 #[test]
-fn a_group_that_is_made_anew_knows_no_former_owner() {
+fn a_recreated_consumer_group_has_no_former_owner() {
     let mut shard = with_hub();
     let audit = group("audit");
     let mut first = None;
@@ -66,7 +66,7 @@ fn a_group_that_is_made_anew_knows_no_former_owner() {
 }
 
 #[test]
-fn what_does_not_exist_has_no_owner() {
+fn missing_entities_have_no_owner() {
     let mut shard = with_hub();
     let mut claim = |hub: &str, group, partition| {
         shard.hubs.claim(at(0), &name(hub), &group, partition, "a", None, &mut shard.out).unwrap_err()
@@ -104,7 +104,7 @@ fn checkpoints_go_forward_unless_they_are_reset() {
     checkpoint(&mut shard, Some(7), &CheckpointBy::Anyone).unwrap();
     let facts = shard.out.facts.len();
     assert_eq!(checkpoint(&mut shard, Some(7), &CheckpointBy::Anyone).unwrap().unwrap().sequence, 7);
-    assert_eq!(shard.out.facts.len(), facts, "it was so already");
+    assert_eq!(shard.out.facts.len(), facts, "it had this value already");
     let back = Error::Backwards { current: 7, found: 6, at: at(6) };
     assert_eq!(checkpoint(&mut shard, Some(6), &CheckpointBy::Anyone), Err(back));
     assert_eq!(checkpoint(&mut shard, None, &CheckpointBy::Anyone), Err(Error::OnlyReset));
@@ -118,7 +118,7 @@ fn checkpoints_go_forward_unless_they_are_reset() {
 }
 
 #[test]
-fn no_etag_comes_twice_even_if_all_else_is_forgotten() {
+fn no_etag_is_reused_even_if_all_else_is_deleted() {
     let mut shard = with_hub();
     let first = claim(&mut shard, "a", None).unwrap();
     shard.hubs.delete_hub(&name("meters"), None, &mut shard.out).unwrap();

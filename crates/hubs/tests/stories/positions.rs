@@ -11,7 +11,7 @@ fn from(sequence: u64) -> StartAt {
     StartAt::Sequence { sequence, inclusive: true }
 }
 
-/// Where a reader that starts so would read first.
+/// Returns the first event of a reader with this start.
 fn place(shard: &mut Shard, start: StartAt) -> Result<u64, Error> {
     let stream = shard.hubs.streams().next().unwrap().0;
     let id = shard.attach(stream, 99, reader(start))?;
@@ -21,7 +21,7 @@ fn place(shard: &mut Shard, start: StartAt) -> Result<u64, Error> {
 }
 
 #[test]
-fn a_place_beyond_the_end_is_refused() {
+fn a_position_beyond_the_end_is_rejected() {
     let (mut shard, stream) = Shard::with_stream(settings());
     let beyond = |given, last| Err(Error::BeyondEnd { partition: 0, given, last });
     assert_eq!(place(&mut shard, from(0)), Ok(0));
@@ -36,7 +36,7 @@ fn a_place_beyond_the_end_is_refused() {
 }
 
 #[test]
-fn a_place_before_retention_is_refused_or_becomes_the_earliest() {
+fn a_position_before_retention_is_rejected_or_becomes_the_earliest() {
     let (mut shard, stream) = Shard::with_stream(settings());
     shard.send(1000, stream, 4);
     shard.send(2000, stream, 4);
@@ -49,12 +49,12 @@ fn a_place_before_retention_is_refused_or_becomes_the_earliest() {
     shard.open(0, HubSettings { expired_position: ExpiredPosition::Earliest, ..settings() });
     assert_eq!(place(&mut shard, from(0)), Ok(4));
     shard.hubs.retire(at(20_000), &mut shard.out);
-    assert_eq!(place(&mut shard, StartAt::Earliest), Ok(8), "empty, but not anew");
+    assert_eq!(place(&mut shard, StartAt::Earliest), Ok(8), "empty, but not new");
     assert_eq!(place(&mut shard, after(7)), Ok(8));
 }
 
 #[test]
-fn a_time_is_found_up_to_its_extent() {
+fn a_time_is_resolved_to_its_extent() {
     let (mut shard, stream) = Shard::with_stream(settings());
     [1000, 2000, 3000].into_iter().for_each(|now| shard.send(now, stream, 2));
     let time = |millis, inclusive| StartAt::Time { at: at(millis), inclusive };

@@ -53,7 +53,7 @@ fn owner_levels_fence() {
 }
 
 #[test]
-fn a_reader_that_cannot_start_drives_nobody_out() {
+fn a_reader_that_cannot_start_displaces_no_other() {
     let (mut shard, stream) = Shard::with_stream(settings());
     shard.attach(stream, 1, reader(StartAt::Earliest)).unwrap();
     let start = StartAt::Sequence { sequence: 9, inclusive: true };
@@ -86,11 +86,11 @@ fn readers_take_turns_and_wait_at_the_end() {
     shard.send(4, stream, 1);
     let run = shard.run().unwrap();
     shard.hubs.run_failed(&run);
-    assert_eq!(shard.hubs.traffic(stream).read_events, 10, "what was not handed out does not count");
+    assert_eq!(shard.hubs.traffic(stream).read_events, 10, "undelivered events do not count");
 }
 
 #[test]
-fn credit_and_window_bound_what_is_handed_out() {
+fn credit_and_window_limit_deliveries() {
     let (mut shard, stream) = Shard::with_stream(settings());
     (0..4).for_each(|_| shard.send(1, stream, 10));
     let id = shard.attach(stream, 1, reader(StartAt::Earliest)).unwrap();
@@ -109,11 +109,11 @@ fn credit_and_window_bound_what_is_handed_out() {
     assert_eq!(shard.read_all(), [(1, 10, 15)]);
     shard.hubs.set_reader_limit(id, 100);
     let run = shard.hubs.next_run(1500, &mut shard.out).unwrap();
-    assert_eq!((run.from, run.upto), (15, 20), "two extents would be more");
+    assert_eq!((run.from, run.upto), (15, 20), "two extents would exceed the window");
 }
 
 #[test]
-fn who_takes_one_event_at_a_time_has_few_extents_in_memory() {
+fn a_reader_of_single_events_holds_few_extents_in_memory() {
     let (mut shard, stream) = Shard::with_stream(settings());
     shard.send(1, stream, 1000);
     let id = shard.attach(stream, 1, reader(StartAt::Earliest)).unwrap();
@@ -138,7 +138,7 @@ fn a_drain_ends_at_the_end_or_at_the_limit() {
     assert_eq!(shard.hubs.take_drained(), [id]);
     assert_eq!(shard.hubs.take_drained(), []);
     shard.send(2, stream, 3);
-    assert_eq!(shard.read_all(), [], "what was left of the limit is used up");
+    assert_eq!(shard.read_all(), [], "the rest of the limit is used up");
     shard.hubs.set_reader_limit(id, 5);
     assert_eq!(shard.read_all(), [(1, 3, 5)]);
     shard.hubs.drain_reader(id, true);
@@ -146,7 +146,7 @@ fn a_drain_ends_at_the_end_or_at_the_limit() {
 }
 
 #[test]
-fn whoever_falls_out_of_retention_hears_so() {
+fn a_reader_behind_retention_gets_an_error() {
     let (mut shard, stream) = Shard::with_stream(settings());
     shard.send(1000, stream, 3);
     shard.send(2000, stream, 3);
@@ -172,7 +172,7 @@ fn whoever_falls_out_of_retention_hears_so() {
 }
 
 #[test]
-fn whoever_takes_nothing_hears_of_lost_events_all_the_same() {
+fn a_reader_without_credit_gets_the_error_of_retired_events_too() {
     let (mut shard, stream) = Shard::with_stream(settings());
     shard.send(1000, stream, 3);
     let id = shard.open_reader(stream, 1, StartAt::Earliest);
@@ -186,7 +186,7 @@ fn whoever_takes_nothing_hears_of_lost_events_all_the_same() {
 }
 
 #[test]
-fn readers_end_with_their_hub_or_group() {
+fn readers_end_with_their_hub_or_consumer_group() {
     let (mut shard, stream) = Shard::with_stream(settings());
     let audit = |start| ReaderSpec { group: group("audit"), ..reader(start) };
     shard.attach(stream, 1, audit(StartAt::Earliest)).unwrap();
@@ -196,7 +196,7 @@ fn readers_end_with_their_hub_or_group() {
     let late = shard.attach(stream, 1, audit(StartAt::Earliest));
     assert!(
         matches!(late, Err(Error::NoSuchGroup { .. })),
-        "it has seen the hub before the group was deleted"
+        "it read the hub before the consumer group was deleted"
     );
     let again = ReaderSpec { hub_revision: 3, ..audit(StartAt::Earliest) };
     shard.attach(stream, 1, again).unwrap();

@@ -1,4 +1,4 @@
-//! A machine as a shard uses it, with every fact also written down and read back.
+//! A machine as a shard uses it, with every fact also encoded and replayed.
 
 use std::time::Duration;
 
@@ -39,17 +39,17 @@ pub(crate) fn reader(start: StartAt) -> ReaderSpec {
 pub(crate) struct Shard {
     pub(crate) hubs: Hubs,
     pub(crate) out: Output,
-    /// The group that is being filled.
+    /// The current commit group.
     pub(crate) log_group: u64,
     offset_bytes: u32,
     cold_bytes: u64,
-    /// What another machine knows that has only read the facts.
+    /// A second machine that has only replayed the facts.
     replica: Hubs,
     replayed: usize,
 }
 
 impl Shard {
-    /// With one stream of a hub with these settings.
+    /// Returns a shard with one stream of a hub with these settings.
     pub(crate) fn with_stream(settings: HubSettings) -> (Shard, StreamId) {
         let mut shard = Shard { log_group: 1, ..Shard::default() };
         let stream = shard.open(0, settings);
@@ -65,7 +65,7 @@ impl Shard {
         self.send_by(now, stream, count, None).unwrap();
     }
 
-    /// Events of a hundred bytes each. Whether they were stored.
+    /// Sends events of a hundred bytes each. Returns whether they were stored.
     pub(crate) fn send_by(
         &mut self,
         now: u64,
@@ -85,7 +85,7 @@ impl Shard {
         self.offset_bytes = 0;
     }
 
-    /// Moves what lies in groups up to this one out of the log.
+    /// Moves the extents of commit groups up to this one out of the log.
     pub(crate) fn gather(&mut self, upto: u64, run_bytes_max: u32) {
         for gather in self.hubs.extents_in(CommitGroupNumber(upto), u64::MAX, run_bytes_max) {
             for run in gather.runs {
@@ -107,7 +107,7 @@ impl Shard {
         self.hubs.attach_reader(stream, id, spec, &mut self.out).map(|()| id)
     }
 
-    /// Attaches with all the room that a reader can want.
+    /// Attaches a reader without limits.
     pub(crate) fn open_reader(&mut self, stream: StreamId, id: u64, start: StartAt) -> ReceiverId {
         let id = self.attach(stream, id, reader(start)).unwrap();
         self.hubs.add_reader_window(id, i64::MAX);
@@ -119,7 +119,7 @@ impl Shard {
         self.hubs.next_run(1 << 20, &mut self.out)
     }
 
-    /// All that can be handed out now, as ranges.
+    /// Returns all available events, as ranges.
     pub(crate) fn read_all(&mut self) -> Vec<(u64, u64, u64)> {
         let mut found = Vec::new();
         while let Some(run) = self.run() {
@@ -135,7 +135,7 @@ impl Shard {
         bytes
     }
 
-    /// Replay of all facts, and a snapshot that is read back, give the same durable state.
+    /// Checks that replay and a restored snapshot give the same durable state.
     pub(crate) fn check(&mut self) {
         let here = CommitGroupNumber(self.log_group);
         for fact in &self.out.facts[self.replayed..] {

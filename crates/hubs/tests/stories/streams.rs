@@ -44,7 +44,7 @@ fn hubs_are_created_changed_listed_and_deleted() {
 }
 
 #[test]
-fn events_are_numbered_and_time_never_goes_back() {
+fn events_are_numbered_and_times_never_fall() {
     let (mut shard, stream) = Shard::with_stream(settings());
     shard.send(100, stream, 3);
     shard.send(50, stream, 1);
@@ -56,7 +56,7 @@ fn events_are_numbered_and_time_never_goes_back() {
 }
 
 #[test]
-fn when_an_event_came_is_known_about() {
+fn the_time_of_an_event_is_known_approximately() {
     let (mut shard, stream) = Shard::with_stream(settings());
     [1000, 2000, 4000].into_iter().for_each(|now| shard.send(now, stream, 2));
     let times = |shard: &Shard| {
@@ -68,11 +68,11 @@ fn when_an_event_came_is_known_about() {
     assert_eq!(times(&shard), [Some(1000), Some(1600), Some(2200), Some(4000), None]);
     shard.send(5000, stream, 1);
     shard.hubs.retire(at(14_000), &mut shard.out);
-    assert_eq!(shard.hubs.enqueued_at(stream, 0), Some(at(5000)), "the first that is there");
+    assert_eq!(shard.hubs.enqueued_at(stream, 0), Some(at(5000)), "the first existing event");
 }
 
 #[test]
-fn a_stream_that_is_as_wanted_brings_no_fact() {
+fn a_stream_with_the_same_settings_produces_no_fact() {
     let (mut shard, stream) = Shard::with_stream(settings());
     let facts = shard.out.facts.len();
     assert_eq!(shard.open(0, settings()), stream);
@@ -88,7 +88,7 @@ fn a_stream_that_is_as_wanted_brings_no_fact() {
 }
 
 #[test]
-fn a_number_of_a_stream_is_never_used_again() {
+fn a_stream_number_is_never_reused() {
     let (mut shard, stream) = Shard::with_stream(settings());
     assert!(shard.hubs.delete_stream(HubId(7), 0, &mut shard.out));
     assert!(!shard.hubs.delete_stream(HubId(7), 0, &mut shard.out));
@@ -102,7 +102,7 @@ fn a_number_of_a_stream_is_never_used_again() {
 }
 
 #[test]
-fn what_a_producer_sends_again_is_not_stored_again() {
+fn a_repeated_send_is_not_stored_again() {
     let (mut shard, stream) = Shard::with_stream(settings());
     let by = |sequence| Some(Producer { id: -5, epoch: 3, sequence });
     assert_eq!(shard.send_by(1, stream, 4, by(i32::MAX - 1)), Ok(true));
@@ -116,7 +116,7 @@ fn what_a_producer_sends_again_is_not_stored_again() {
 }
 
 #[test]
-fn old_events_go_and_their_cold_places_are_told() {
+fn old_events_are_retired_and_their_bodies_freed() {
     let (mut shard, stream) = Shard::with_stream(settings());
     shard.send(1000, stream, 2);
     shard.send(2000, stream, 2);
@@ -147,7 +147,7 @@ fn old_events_go_and_their_cold_places_are_told() {
 }
 
 #[test]
-fn a_stream_keeps_about_the_bytes_that_it_may() {
+fn a_stream_keeps_approximately_its_byte_limit() {
     let few = HubSettings { retention: None, retention_bytes: Some(1000), ..settings() };
     let (mut shard, stream) = Shard::with_stream(few);
     (0..5).for_each(|now| shard.send(now, stream, 3));
@@ -156,7 +156,7 @@ fn a_stream_keeps_about_the_bytes_that_it_may() {
     assert_eq!(shard.hubs.stream(stream).unwrap().size_bytes, 900);
     shard.send(6, stream, 50);
     shard.hubs.retire(at(6), &mut shard.out);
-    assert_eq!(shard.hubs.stream(stream).unwrap().extent_count, 1, "the newest stays, however large");
+    assert_eq!(shard.hubs.stream(stream).unwrap().extent_count, 1, "the newest stays, whatever its size");
     shard.check();
     let facts = shard.out.facts.len();
     shard.open(0, HubSettings { retention_bytes: Some(100), ..settings() });
@@ -200,7 +200,7 @@ fn small_neighbours_become_one_and_a_large_one_stays_alone() {
     assert_eq!(sizes, [vec![3, 1, 2], vec![1]]);
     assert_eq!(gathers[0].runs[1].first_sequence, 3);
     let some = shard.hubs.extents_in(CommitGroupNumber(1), 250, 1000);
-    assert_eq!(some.len(), 1, "no more than was asked for");
+    assert_eq!(some.len(), 1, "no more than requested");
     let runs: Vec<_> = some[0].runs.iter().map(|run| run.bodies.len()).collect();
     assert_eq!(runs, [2]);
     shard.gather(1, 1000);
