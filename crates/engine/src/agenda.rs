@@ -13,19 +13,19 @@ pub(crate) struct Address {
     pub(crate) sub_queue: SubQueue,
 }
 
-/// Which sub-queues have something to do, so that nobody looks through all of them.
+/// The sub-queues that have work to do, so that no call has to search all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    /// Those with both a waiting message and somebody who takes it; perhaps some that have neither any more, or are gone.
+    /// Sub-queues with a waiting message and a receiver for it. Some may have lost either since, or may be deleted.
     ready: VecDeque<Address>,
-    /// When something next happens by itself in each.
+    /// The next deadline of each sub-queue.
     deadlines: BTreeSet<(Timestamp, Address)>,
-    /// Those whose watchers may have something to hear.
+    /// Sub-queues whose watchers may need a new head.
     pub(crate) changed: Changed,
 }
 
 impl Agenda {
-    /// Takes note of what a command has changed in `queue`.
+    /// Updates the agenda after a command changed `queue`.
     pub(crate) fn note(&mut self, queue: &mut Queue) {
         let idle_at = queue.idle_at();
         self.note_part(queue, SubQueue::Main, idle_at);
@@ -64,7 +64,7 @@ impl Agenda {
         part.noted.deadline = deadline;
     }
 
-    /// Takes note that `queue` goes away.
+    /// Removes a deleted queue.
     pub(crate) fn forget(&mut self, queue: &mut Queue) {
         let entity = queue.entity;
         for sub_queue in SubQueue::ALL {
@@ -76,12 +76,12 @@ impl Agenda {
         self.deadlines.first().map(|&(deadline, _)| deadline)
     }
 
-    /// The sub-queue in which something is due first, if that is by `now`.
+    /// Returns the sub-queue with the earliest deadline, if that is not after `now`.
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<Address> {
         self.deadlines.first().filter(|&&(deadline, _)| deadline <= now).map(|&(_, address)| address)
     }
 
-    /// Takes a sub-queue off the list of ready ones.
+    /// Removes and returns the first ready sub-queue.
     pub(crate) fn next_ready(&mut self) -> Option<Address> {
         self.ready.pop_front()
     }
@@ -95,7 +95,7 @@ fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp
     }
 }
 
-/// Whether something can be handed out or on.
+/// Returns whether a message can be delivered or forwarded.
 #[inline]
 fn has_work(queue: &Queue, sub_queue: SubQueue) -> bool {
     let part = queue.part(sub_queue);

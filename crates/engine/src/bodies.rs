@@ -1,4 +1,4 @@
-//! Which bodies are still needed, so that the journal's space can be used again.
+//! Finds the bodies that are still needed, so that the journal can reuse the space of the others.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -31,8 +31,8 @@ pub(crate) struct StandaloneScan {
 }
 
 impl Engine {
-    /// The oldest group with a body that a message still needs; `None` if there is none. Visits every queue, but
-    /// not its messages.
+    /// Returns the oldest commit group with a body that a message still needs; `None` if there is none. Visits every
+    /// queue, but not its messages.
     pub fn oldest_log_body(&mut self) -> Option<CommitGroupNumber> {
         let parts = self.queues.values_mut().flat_map(|queue| queue.parts_mut());
         parts.filter_map(|part| part.messages.oldest_in_log()).min()
@@ -77,8 +77,8 @@ impl Engine {
         fits
     }
 
-    /// Where this body was copied to for another copy of the same message: it need not be copied once more, only
-    /// [moved](Engine::move_body).
+    /// Returns the place to which this body was copied for another copy of the same message. The caller then only needs
+    /// to [move](Engine::move_body) it, without a second copy.
     pub fn copy_of(&self, from: BodyRef) -> Option<BodyRef> {
         self.shared.copy_of(from)
     }
@@ -119,14 +119,14 @@ impl Engine {
         let started_inside = scan.at.is_some();
         let mut found = self.search_standalone(&mut scan, max);
         if found.is_empty() && started_inside {
-            // The rest has none, and the search is back at the beginning: look at what came before, as moves may have failed.
+            // The rest of the range has none. Search the part before the start as well, as moves there may have failed.
             found = self.search_standalone(&mut scan, max);
         }
         self.standalone_scan = scan.at.is_some().then_some(scan);
         found
     }
 
-    /// Searches on from `scan`, and leaves there where to go on; at the end, the beginning.
+    /// Continues the search at `scan` and stores there the position for the next call; at the end, the beginning.
     fn search_standalone(&self, scan: &mut StandaloneScan, max: usize) -> Vec<LiveBody> {
         let mut found = Vec::new();
         let start = scan.at.take();
@@ -156,7 +156,7 @@ impl Queue {
     }
 }
 
-/// Returns the message to go on with when there are enough.
+/// Returns the message at which to continue, once `max` bodies are found.
 fn collect_standalone_bodies(
     queue: &Queue,
     sub_queue: SubQueue,

@@ -1,4 +1,4 @@
-//! Creating, deleting and finding queues.
+//! Creates, deletes and finds queues.
 
 use std::ops::Bound;
 
@@ -14,7 +14,7 @@ use crate::output::{CloseReason, ColdBody, Output};
 use crate::queue::{Queue, cold};
 use crate::wire::kept;
 
-/// What can be told about a queue without looking at its messages.
+/// The properties of a queue that are available without a visit to its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueView<'a> {
     pub entity: EntityId,
@@ -22,11 +22,11 @@ pub struct QueueView<'a> {
     pub kind: EntityKind,
     pub settings: &'a QueueSettings,
     pub created_at: Timestamp,
-    /// When its settings were changed last.
+    /// The time of the last change of its settings.
     pub updated_at: Timestamp,
-    /// When somebody used it last; since the start of the program at the earliest.
+    /// The time of its last use; not before the start of the program.
     pub used_at: Timestamp,
-    /// Grows with each change of its settings.
+    /// Increases with each change of its settings.
     pub revision: u64,
     pub metadata: &'a Metadata,
     pub counts: Counts,
@@ -40,29 +40,29 @@ pub struct RuleView<'a> {
     pub created_at: Timestamp,
 }
 
-/// How many messages a queue holds, kept as they come and go.
+/// The message counts of a queue, updated with every change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Neither deferred nor scheduled nor dead-lettered; locked and delayed ones included.
+    /// Messages that are neither deferred nor scheduled nor dead-lettered, including locked and delayed ones.
     pub active_count: u64,
-    /// Set aside; locked ones included, dead-lettered ones not.
+    /// Deferred messages, including locked ones, without dead-lettered ones.
     pub deferred_count: u64,
-    /// Not due yet.
+    /// Messages that are not due yet.
     pub scheduled_count: u64,
-    /// Locked right now, outside of the dead-letter queue.
+    /// Messages that are locked now, outside of the dead-letter queue.
     pub locked_count: u64,
-    /// In the dead-letter queue, whatever their state.
+    /// Messages in the dead-letter queue, in any state.
     pub dead_letter_count: u64,
-    /// On the way to another queue.
+    /// Messages in transit to another queue.
     pub transfer_count: u64,
-    /// Could not be brought to another queue.
+    /// Messages that could not be transferred to another queue.
     pub transfer_dead_letter_count: u64,
-    /// Bytes of all bodies, dead-lettered ones included.
+    /// Bytes of all bodies, including dead-lettered ones.
     pub size_bytes: u64,
 }
 
 impl Counts {
-    /// All messages, wherever they are.
+    /// Returns the number of all messages in all sub-queues.
     pub fn message_count(&self) -> u64 {
         self.active_count
             + self.deferred_count
@@ -84,7 +84,7 @@ impl Engine {
         self.create(now, name, EntityKind::Queue, settings, out)
     }
 
-    /// Creates a queue or a topic; [`Engine::create_subscription`] is for the third kind.
+    /// Creates a queue or a topic. [`Engine::create_subscription`] creates a subscription.
     pub fn create(
         &mut self,
         now: Timestamp,
@@ -122,7 +122,7 @@ impl Engine {
         Ok(settings)
     }
 
-    /// Whether the entity is still as the caller has read it. `None`: whatever it is.
+    /// Checks that the entity still has the revision that the caller has read. `None` accepts any revision.
     pub fn check_revision(&self, name: &EntityName, expected: Option<u64>) -> Result<(), Error> {
         let queue = self.find(name).and_then(|entity| self.queues.get(&entity));
         match (queue, expected) {
@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// Changes a queue's settings. Whoever receives from a queue that hands out nothing any more is detached.
+    /// Changes a queue's settings. If the queue no longer permits receives, its receivers are detached.
     pub fn update_queue(
         &mut self,
         now: Timestamp,
@@ -160,7 +160,7 @@ impl Engine {
         Ok(entity)
     }
 
-    /// Gives a queue the owner's names and values, instead of those before.
+    /// Replaces the metadata of a queue.
     pub fn set_metadata(
         &mut self,
         now: Timestamp,
@@ -175,8 +175,9 @@ impl Engine {
         Ok(entity)
     }
 
-    /// Deletes a queue with all its messages, or a topic with all its subscriptions. Their receivers are detached and listed in [`Output::closed`]. Refused while messages of a
-    /// transaction are on their way from here to other queues: they were confirmed, and are not this queue's to lose.
+    /// Deletes a queue with all its messages, or a topic with all its subscriptions. Their receivers are detached and
+    /// listed in [`Output::closed`]. Rejected while messages of a transaction are in transit from here to other queues:
+    /// they were confirmed to the client and must not be lost.
     pub fn delete_queue(
         &mut self,
         now: Timestamp,
@@ -191,7 +192,7 @@ impl Engine {
         }
         for entity in all {
             for receiver in self.receivers_of(entity) {
-                // What is locked goes with the queue and need not return first.
+                // Locked messages are deleted with the queue and need not be released first.
                 self.close_receiver(now, receiver, CloseReason::Deleted, 0, out);
             }
             self.record(Fact::QueueDeleted { entity }, out);
@@ -214,7 +215,8 @@ impl Engine {
         }
     }
 
-    /// When one of these was used last: now, if somebody receives or something is on its way to another queue.
+    /// Returns the last use of any of these entities: `now` if one has a receiver or a message in transit to another
+    /// queue.
     fn last_use(&self, now: Timestamp, entities: &[EntityId]) -> Option<Timestamp> {
         let queues = entities.iter().filter_map(|entity| self.queues.get(entity));
         let used_at = |queue: &Queue| match queue.receiver_count == 0 && queue.transfer.messages.count() == 0
@@ -241,18 +243,19 @@ impl Engine {
         self.queues.get(&entity).map(|queue| view(queue))
     }
 
-    /// Whether messages to it must come with their views: filters of a topic or the order of a queue look at them.
+    /// Returns whether messages for this entity must have views: the filters of a topic or the order of a queue
+    /// evaluate them.
     pub fn needs_view(&self, entity: EntityId) -> bool {
         let queue = self.queues.get(&entity);
         queue.is_some_and(|queue| queue.kind == EntityKind::Topic || queue.settings.order.is_some())
     }
 
-    /// All queues, by name.
+    /// Returns all queues, by name.
     pub fn queues(&self) -> impl Iterator<Item = QueueView<'_>> {
         self.queues_after(None)
     }
 
-    /// Those whose names come after this one.
+    /// Returns the queues whose names sort after this one.
     pub fn queues_after(&self, after: Option<&EntityName>) -> impl Iterator<Item = QueueView<'_>> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let names = self.names.range::<EntityName, _>((start, Bound::Unbounded));
@@ -303,7 +306,7 @@ impl Engine {
     }
 }
 
-/// Whether the conditions of an order can be read.
+/// Checks that the conditions of an order can be parsed.
 fn check_order(settings: &QueueSettings) -> Result<(), Error> {
     settings.order.as_ref().map_or(Ok(()), |order| Classifier::new(order).map(|_| ()))
 }

@@ -1,4 +1,4 @@
-//! Receivers, and handing out messages to them.
+//! Receivers and the delivery of messages to them.
 
 use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
 
@@ -11,26 +11,27 @@ use crate::receivers::{Place, Receiver, Receivers};
 use crate::watch::{note_room, urgency};
 
 impl Engine {
-    /// Says how many messages the receiver will still take. Unknown receivers are ignored: they may just have been closed.
+    /// Sets the receiver's credit. Unknown receivers are ignored: they may just have been closed.
     pub fn set_credit(&mut self, receiver: ReceiverId, credit: u32) {
         self.change_receiver(receiver, |receiver| receiver.credit = credit);
     }
 
-    /// What is left of the credit.
+    /// Returns the remaining credit.
     pub fn credit(&self, receiver: ReceiverId) -> u32 {
         self.receivers.by_id.get(&receiver).map_or(0, |receiver| receiver.credit)
     }
 
-    /// Opens the receiver's window by so many bytes, or closes it when negative. Each message handed out takes its size from the window; a
-    /// receiver is served while both its credit and its window are above zero, so the last message may go beyond.
+    /// Enlarges the receiver's window by `bytes`, or reduces it if negative. Each delivery uses its size of the window.
+    /// A receiver is served while both its credit and its window are above zero, so the last message may exceed the
+    /// window.
     pub fn add_window(&mut self, receiver: ReceiverId, bytes: i64) {
         self.change_receiver(receiver, |receiver| {
             receiver.window_bytes = receiver.window_bytes.saturating_add(bytes);
         });
     }
 
-    /// Gives the receiver what there is, up to its credit, and then takes the rest of the credit back. [`Output::drained`] of a later
-    /// [`Engine::deliver`] tells when that is done; it takes longer only while the window is closed.
+    /// Delivers the available messages to the receiver, up to its credit, and then revokes the rest of the credit. A
+    /// later [`Engine::deliver`] reports the end in [`Output::drained`]; it is delayed only while the window is closed.
     pub fn drain(&mut self, receiver: ReceiverId) {
         let draining = &mut self.receivers.draining;
         if self.receivers.by_id.contains_key(&receiver) && !draining.contains(&receiver) {
@@ -38,7 +39,7 @@ impl Engine {
         }
     }
 
-    /// Takes back a [`Engine::drain`] that is not done yet: the credit stands.
+    /// Cancels a [`Engine::drain`] that has not finished: the receiver keeps its credit.
     pub fn cancel_drain(&mut self, receiver: ReceiverId) {
         self.receivers.draining.retain(|&other| other != receiver);
     }
@@ -55,10 +56,11 @@ impl Engine {
         self.agenda.note(queue);
     }
 
-    /// Hands out waiting messages to receivers that ask; called once per batch, after its commands. Locks that have run out are released
-    /// first, so a message cannot be locked twice at one time.
+    /// Delivers waiting messages to receivers with credit; called once per batch, after its commands. Expired locks are
+    /// released first, so a message cannot be locked twice at one time.
     ///
-    /// Returns whether it stopped at [`FACTS_PER_CALL_MAX`] deliveries with more to hand out: call it again for the next group.
+    /// Returns whether it stopped at [`FACTS_PER_CALL_MAX`] deliveries with messages left: the caller calls it again
+    /// for the next commit group.
     #[must_use = "more may wait to be handed out"]
     pub fn deliver(&mut self, now: Timestamp, nonces: &mut dyn FnMut() -> u64, out: &mut Output) -> bool {
         self.tick(now, out);
@@ -102,7 +104,7 @@ impl Engine {
     }
 }
 
-/// Lets receivers ask again that hold less than before.
+/// Lets receivers take messages again that hold fewer than before.
 pub(crate) fn settle_up(now: Timestamp, queue: &mut Queue, receivers: &mut Receivers) {
     let Some(order) = queue.main.messages.order_mut().filter(|order| !order.freed.is_empty()) else { return };
     for (id, is_returned) in std::mem::take(&mut order.freed) {
@@ -115,7 +117,7 @@ pub(crate) fn settle_up(now: Timestamp, queue: &mut Queue, receivers: &mut Recei
     }
 }
 
-/// Puts the receiver into the row that it asks in, or takes it out.
+/// Adds the receiver to the list of those that request messages, or removes it.
 pub(crate) fn queue_up(queue: &mut Queue, id: ReceiverId, receiver: &mut Receiver) {
     match receiver.place {
         Place::Queue => receiver.queue_up(id, &mut queue.part_mut(receiver.address.sub_queue).asking),
@@ -130,7 +132,7 @@ pub(crate) fn queue_up(queue: &mut Queue, id: ReceiverId, receiver: &mut Receive
     }
 }
 
-/// Whether there is a message that the receiver could get.
+/// Returns whether there is a message that the receiver could get.
 fn waits_for(now: Timestamp, queue: &Queue, receiver: &Receiver) -> bool {
     match receiver.place {
         Place::Queue => receiver.has_room() && queue.part(receiver.address.sub_queue).messages.has_ready(),
@@ -147,7 +149,7 @@ struct Server<'a> {
     now: Timestamp,
     address: Address,
     nonces: &'a mut dyn FnMut() -> u64,
-    /// How many messages may still be handed out.
+    /// The number of messages that may still be delivered.
     budget: usize,
 }
 
@@ -165,11 +167,11 @@ impl Server<'_> {
             let Some(receiver) = receivers.by_id.get_mut(&id) else { continue };
             receiver.asking = false;
             if !receiver.has_room_at(self.now) {
-                // It was faster when it began to ask. It will ask again when it holds less.
+                // Its limit has shrunk since it joined the list. It joins again when it holds fewer messages.
                 continue;
             }
             if receiver.not_after.is_some_and(|last| urgency(queue, sub_queue, number) > last) {
-                // Its run ends here: the message is for somebody else.
+                // Its run ends here: the message is less urgent than the limit of the run.
                 receiver.credit = 0;
                 continue;
             }
@@ -177,7 +179,7 @@ impl Server<'_> {
         }
     }
 
-    /// Gives sessions to those who wait for one, and to holders what their sessions have.
+    /// Assigns sessions to waiting receivers, and delivers the messages of sessions to their holders.
     fn serve_sessions(&mut self, queue: &mut Queue, receivers: &mut Receivers, out: &mut Output) {
         crate::sessions::match_waiters(self.now, queue, receivers, out);
         while self.budget > 0 {
@@ -214,7 +216,7 @@ impl Server<'_> {
         }
     }
 
-    /// A message whose time is over is not handed out, however late that is found.
+    /// Removes a message that has expired. An expired message is never delivered, even if the expiry is found late.
     #[inline]
     fn expire(&mut self, queue: &mut Queue, number: SequenceNumber, out: &mut Output) -> bool {
         let sub_queue = self.address.sub_queue;

@@ -20,25 +20,27 @@ use crate::topics::Topic;
 use crate::transfers::Transfers;
 use crate::watch::Watchers;
 
-/// How many locks one call of [`Engine::tick`] releases and how many messages one call of [`Engine::deliver`] hands out at most, so that
-/// the facts of one batch fit a journal group. Nothing else decides more in one call.
+/// The maximum number of locks that one call of [`Engine::tick`] releases and of messages that one call of
+/// [`Engine::deliver`] delivers, so that the facts of one batch fit in a commit group. No other command decides more
+/// facts in one call.
 pub const FACTS_PER_CALL_MAX: usize = 4096;
 
 /// All queues, topics and subscriptions of one shard.
 ///
-/// A command checks everything first: it is done whole, or refused with an [`Error`] and nothing has changed.
+/// A command checks everything first: it is either executed completely or rejected with an [`Error`], without any
+/// change.
 #[derive(Debug, Default)]
 pub struct Engine {
-    /// Boxed: a table has room for many more than it holds, and a queue is large.
+    /// Boxed: the table has many more slots than queues, and a queue is large.
     pub(crate) queues: NumberMap<EntityId, Box<Queue>>,
     pub(crate) names: BTreeMap<EntityName, EntityId>,
-    /// The number that the next queue gets. Numbers are not used again, so a late command never meets a wrong queue.
+    /// The id of the next queue. Ids are not reused, so a late command never reaches a wrong queue.
     pub(crate) next_entity: EntityId,
     pub(crate) receivers: Receivers,
     pub(crate) watchers: Watchers,
     pub(crate) agenda: Agenda,
     pub(crate) transfers: Transfers,
-    /// The subscriptions of each topic, and their rules.
+    /// The subscriptions of each topic, with their rules.
     pub(crate) topics: NumberMap<EntityId, Topic>,
     pub(crate) filter_cost: Cost,
     pub(crate) shared: Shared,
@@ -46,15 +48,16 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A shard without entities, in a broker of this placement.
+    /// Creates a shard without entities, in a broker of this placement.
     pub fn new(placement: Placement) -> Self {
         let transfers = Transfers { placement, ..Transfers::default() };
         Engine { transfers, ..Engine::default() }
     }
 
-    /// Enqueues a batch, all or nothing. Duplicates are dropped where the queue looks for them.
+    /// Enqueues a batch, all or nothing. Duplicates are dropped if the queue detects them.
     ///
-    /// Bodies lie in the log in the order of sequence numbers: a body's group is never before that of an earlier message of this queue.
+    /// Bodies are in the log in the order of sequence numbers: the commit group of a body is never before that of an
+    /// earlier message of this queue.
     pub fn send(
         &mut self,
         now: Timestamp,
@@ -75,7 +78,8 @@ impl Engine {
         })
     }
 
-    /// The same, and tells each message's sequence number: a scheduled one can be cancelled by it. Of a duplicate it is the number of the first.
+    /// Like [`Engine::send`], and returns each message's sequence number, with which a scheduled message can be
+    /// cancelled. For a duplicate it is the number of the first message.
     pub fn schedule(
         &mut self,
         now: Timestamp,
@@ -114,8 +118,8 @@ impl Engine {
         self.command(now, entity, |queue| queue.cancel_scheduled(numbers, out))
     }
 
-    /// Settles a locked message. [`Error::LockLost`] if `token` does not hold it: the lock ran out by `now`, the message is gone, or
-    /// somebody else holds it.
+    /// Settles a locked message. Returns [`Error::LockLost`] if `token` does not hold it: the lock has expired by
+    /// `now`, the message is gone, or another receiver holds it.
     pub fn settle(
         &mut self,
         now: Timestamp,
@@ -128,8 +132,9 @@ impl Engine {
         self.command(now, entity, |queue| queue.settle(now, sub_queue, token, settlement, out))
     }
 
-    /// Settles several messages in the same way, all of them or none. In a queue with sessions and with a `hold`, they must all belong to that
-    /// session, which the receiver must hold: [`Error::SessionLockLost`] if it does not, [`Error::LockLost`] for a message that it has not locked.
+    /// Settles several messages in the same way, all or none. With a `hold`, in a queue with sessions, all must belong
+    /// to that session, which the receiver must hold: [`Error::SessionLockLost`] if it does not, [`Error::LockLost`]
+    /// for a message that it has not locked.
     #[expect(clippy::too_many_arguments, reason = "time is an argument, on top of what the receiver says")]
     pub fn settle_all(
         &mut self,
@@ -144,7 +149,7 @@ impl Engine {
         self.command(now, entity, |queue| queue.settle_all(now, sub_queue, tokens, settlement, hold, out))
     }
 
-    /// Whether `token` holds its message now.
+    /// Checks that `token` holds its message now.
     pub fn check_lock(
         &mut self,
         now: Timestamp,
@@ -155,7 +160,7 @@ impl Engine {
         self.command(now, entity, |queue| queue.check_held(now, sub_queue, token))
     }
 
-    /// Lets locks run for another lock duration from now, all of them or none. Returns when each runs out, in order.
+    /// Renews locks for another lock duration from now, all or none. Returns the new expiry of each, in order.
     pub fn renew(
         &mut self,
         now: Timestamp,
@@ -167,8 +172,8 @@ impl Engine {
         self.command(now, entity, |queue| queue.renew(now, sub_queue, tokens, out))
     }
 
-    /// Shows messages from `from` on, in order and in any state, without touching them. At most `max`, and never more than
-    /// [`BATCH_COUNT_MAX`](peeklock_types::limits::BATCH_COUNT_MAX).
+    /// Returns messages from `from` on, in order and in any state, without changing them. At most `max`, and never more
+    /// than [`BATCH_COUNT_MAX`](peeklock_types::limits::BATCH_COUNT_MAX).
     pub fn peek(
         &self,
         entity: EntityId,
@@ -180,8 +185,8 @@ impl Engine {
         Ok(queue.peek(sub_queue, from, max))
     }
 
-    /// Deletes the first `count_max` messages that came before `before`, that nobody holds and that are not scheduled. Tells how many. One fact,
-    /// however many there are.
+    /// Deletes the first `count_max` messages that were enqueued before `before` and are neither locked nor scheduled.
+    /// Returns their number. Records one fact, however many there are.
     pub fn purge(
         &mut self,
         now: Timestamp,
@@ -197,8 +202,9 @@ impl Engine {
         })
     }
 
-    /// Does what is due by `now`: locks run out, messages come due or expire, sessions are lost, idle queues go. If more than
-    /// [`FACTS_PER_CALL_MAX`] steps are due, the rest waits for the next call, and [`Engine::next_deadline`] says so by not being after `now`.
+    /// Executes everything that is due by `now`: locks expire, messages become due or expire, sessions are lost, idle
+    /// queues are deleted. If more than [`FACTS_PER_CALL_MAX`] steps are due, the rest waits for the next call, and
+    /// [`Engine::next_deadline`] then returns a time that is not after `now`.
     pub fn tick(&mut self, now: Timestamp, out: &mut Output) {
         let mut budget = FACTS_PER_CALL_MAX;
         while budget > 0
@@ -219,21 +225,22 @@ impl Engine {
         }
     }
 
-    /// When something happens by itself.
+    /// Returns the time at which [`Engine::tick`] next has work.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.agenda.next_deadline()
     }
 
-    /// Applies a fact that was read back from the journal. After an error the engine is not to be used further.
+    /// Applies a fact that was read from the journal. After an error the engine must not be used further.
     pub fn apply(&mut self, fact: &Fact) -> Result<(), ReplayError> {
-        // After replay the owner counts cold bodies afresh, so nobody needs to hear of freed ones.
+        // After replay the owner counts the cold bodies again, so freed ones need no report.
         let mut freed = Vec::new();
         self.apply_fact(fact, &mut freed)?;
         self.shared.release(&mut freed);
         Ok(())
     }
 
-    /// Leaves of bodies that messages have given up those that no other message has. To be called for all of [`Output::freed`], once.
+    /// Reduces a list of released bodies to those that no other message uses. The caller passes all of
+    /// [`Output::freed`], once.
     pub fn unshare(&mut self, freed: &mut Vec<ColdBody>) {
         self.shared.release(freed);
     }
@@ -285,7 +292,7 @@ impl Engine {
         }
     }
 
-    /// Says that somebody has used the queue, which keeps it from being deleted for idleness.
+    /// Records a use of the queue, which postpones its deletion for idleness.
     pub fn touch(&mut self, now: Timestamp, entity: EntityId) {
         if let Some(queue) = self.queues.get_mut(&entity) {
             queue.used_at = queue.used_at.max(now);
@@ -307,7 +314,7 @@ impl Engine {
         done
     }
 
-    /// Records a fact that may concern more than one queue.
+    /// Records a fact that may affect more than one queue.
     pub(crate) fn record(&mut self, fact: Fact, out: &mut Output) {
         self.apply_fact(&fact, &mut out.freed).expect("a fact fits the state on which it was decided");
         out.facts.push(fact);

@@ -9,7 +9,7 @@ use peeklock_types::{
 use crate::message::{EntityId, MESSAGE_ID_BYTES_MAX, ReceiverId};
 use crate::patch::PATCH_SIZE_BYTES_MAX;
 
-/// Why a command was refused. A refused command changes nothing and decides no fact.
+/// The reason why a command was rejected. A rejected command changes nothing and decides no fact.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("the {kind} '{name}' exists already")]
@@ -170,12 +170,13 @@ pub enum Error {
     TextTooLong { count: usize },
     #[error("receiver {} is attached already", receiver.0)]
     ReceiverExists { receiver: ReceiverId },
-    /// Bodies lie in the log in the order of sequence numbers; the space accounting rests on it.
+    /// Bodies are in the log in the order of sequence numbers; the space accounting depends on it.
     #[error("a body of {group} was given to '{path}' after one of {newest}")]
     BodyOrder { path: EntityPath, group: CommitGroupNumber, newest: CommitGroupNumber },
 }
 
-/// A journaled fact does not fit the state: the journal is damaged, or one of the two has a bug. The state is not to be used further.
+/// A journaled fact does not fit the state: the journal is damaged, or there is a bug. The state must not be used
+/// further.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
     #[error("{entity} was to be created, but the next one is {expected}")]

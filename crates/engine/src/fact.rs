@@ -7,7 +7,8 @@ use peeklock_types::{
 use crate::message::{Attributes, EntityId, Metadata};
 use crate::patch::Patch;
 
-/// What durably happened. Facts are journaled in the order in which they were decided; applied in that order they give the same state.
+/// A durable change. Facts are journaled in the order in which they were decided; applied in that order they give the
+/// same state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     QueueCreated {
@@ -33,7 +34,8 @@ pub enum Fact {
         size_bytes: u32,
         attributes: Option<Box<Attributes>>,
     },
-    /// A message of a topic has come to these subscriptions, under these numbers. `again`: its body belongs to other copies already.
+    /// A message of a topic was copied to these subscriptions, under these numbers. `again`: its body already belongs
+    /// to other copies.
     FannedOut {
         copies: Box<[(EntityId, SequenceNumber)]>,
         enqueued_at: Timestamp,
@@ -48,7 +50,7 @@ pub enum Fact {
         message_id: Bytes,
         at: Timestamp,
     },
-    /// A subscription has this rule from now on, instead of one of the same name if there was one.
+    /// A subscription has a new rule, which replaces a rule of the same name.
     RuleSet {
         entity: EntityId,
         rule: Box<Rule>,
@@ -58,14 +60,14 @@ pub enum Fact {
         entity: EntityId,
         name: RuleName,
     },
-    /// A scheduled message is due: it takes its place at the end of the queue, under a new number.
+    /// A scheduled message is due: it moves to the end of the queue, under a new number.
     Activated {
         entity: EntityId,
         sequence_number: SequenceNumber,
         new_number: SequenceNumber,
         at: Timestamp,
     },
-    /// In a queue with sessions `until` is [`Timestamp::MAX`]: the lock lasts as long as that of the session.
+    /// In a queue with sessions `until` is [`Timestamp::MAX`]: the lock lasts as long as the session lock.
     Locked {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -73,7 +75,8 @@ pub enum Fact {
         nonce: u64,
         until: Timestamp,
     },
-    /// What workers have spent on a message of a queue whose tenants share their time: on a locked one so much, on another what they usually do.
+    /// The processing time that workers spent on a message of a queue whose tenants share their time: for a locked
+    /// message the measured time, for another the usual time.
     Charged {
         entity: EntityId,
         sequence_number: SequenceNumber,
@@ -85,13 +88,13 @@ pub enum Fact {
         sequence_number: SequenceNumber,
         until: Timestamp,
     },
-    /// The message is gone: settled, received and deleted, cancelled, expired, or brought to another queue.
+    /// The message is gone: settled, received and deleted, cancelled, expired, or transferred to another queue.
     Completed {
         entity: EntityId,
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
     },
-    /// Back to its place, at once or when it is due; the delivery failed.
+    /// The message returns to its place, at once or when it is due; the delivery failed.
     Abandoned {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -99,7 +102,8 @@ pub enum Fact {
         patch: Option<Bytes>,
         due: Option<Timestamp>,
     },
-    /// Back to its place, at once or when it is due; the delivery failed because nobody settled in time.
+    /// The message returns to its place, at once or when it is due; the delivery failed because it was not settled in
+    /// time.
     LockExpired {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -112,13 +116,13 @@ pub enum Fact {
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
     },
-    /// Back to its place; the delivery does not count.
+    /// The message returns to its place; the delivery does not count.
     Released {
         entity: EntityId,
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
     },
-    /// Set aside; the delivery counts. The lock would have lasted until `locked_until`.
+    /// The message is deferred; the delivery counts. The lock would have lasted until `locked_until`.
     Deferred {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -126,7 +130,7 @@ pub enum Fact {
         locked_until: Timestamp,
         patch: Option<Bytes>,
     },
-    /// Moved from `sub_queue` to the dead-letter queue. `failed`: the last delivery counts as failed.
+    /// The message moved from `sub_queue` to the dead-letter queue. `failed`: the last delivery counts as failed.
     DeadLettered {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -134,7 +138,8 @@ pub enum Fact {
         failed: bool,
         patch: Patch,
     },
-    /// All messages that nobody holds, that wait or are deferred, and that came before `before`: the first `count_max` of them are gone.
+    /// Of all unlocked messages that wait or are deferred and were enqueued before `before`, the first `count_max` are
+    /// gone.
     Purged {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -147,7 +152,8 @@ pub enum Fact {
         state: Option<Bytes>,
         at: Timestamp,
     },
-    /// Moved from `sub_queue` to the way to `target`, as number `number` of those that go to the target's shard.
+    /// The message moved from `sub_queue` to the transfer queue, with destination `target`, as number `number` of the
+    /// route to the target's shard.
     TransferStarted {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -160,7 +166,7 @@ pub enum Fact {
         entity: EntityId,
         next: SequenceNumber,
     },
-    /// A transaction that changed this queue has sent a message to `target`, which lives in another shard.
+    /// A transaction that changed this queue has sent a message to `target`, which is in another shard.
     SentOn {
         entity: EntityId,
         sequence_number: SequenceNumber,
@@ -171,14 +177,15 @@ pub enum Fact {
         target: Box<EntityName>,
         number: u64,
     },
-    /// The message could not be brought to its target, or may not go on: it is set aside in the transfer dead-letter queue.
+    /// The message could not be transferred to its target, or must not be forwarded further: it moved to the transfer
+    /// dead-letter queue.
     TransferFailed {
         entity: EntityId,
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
         patch: Patch,
     },
-    /// The message that follows came from another shard, as that one's number `number`.
+    /// The next message arrived from the shard `source`, as number `number` of its route.
     Arrived {
         source: ShardId,
         number: u64,
@@ -189,37 +196,37 @@ pub enum Fact {
         sequence_number: SequenceNumber,
         from: BodyRef,
         to: BodyRef,
-        /// The copy belongs to other messages already.
+        /// The copy already belongs to other messages.
         again: bool,
     },
-    /// From now on whoever shows this nonce may change or delete the message, until somebody else receives it. If a time is named, nobody
-    /// else gets it before that: a lock is given the new nonce and end, an unlocked message is delayed.
+    /// The holder of this nonce may change or delete the message until another receiver gets it. With a time, the
+    /// message is not delivered before it: a lock gets the new nonce and expiry, an unlocked message is delayed.
     Receipted {
         entity: EntityId,
         sequence_number: SequenceNumber,
         nonce: u64,
         until: Option<Timestamp>,
     },
-    /// The message has another body, at the same place of the queue.
+    /// The message has a new body, at the same place of the queue.
     Replaced {
         entity: EntityId,
         sequence_number: SequenceNumber,
         body: BodyRef,
         size_bytes: u32,
     },
-    /// The body was damaged on the disk. The message has an empty one instead, and is set aside with a reason, unless it is on its way to another
-    /// queue; a lock on it is gone.
+    /// The body was damaged on the disk. The message has an empty body instead and is dead-lettered with a reason,
+    /// unless it is in transit to another queue; its lock is gone.
     BodyLost {
         entity: EntityId,
         sequence_number: SequenceNumber,
         body: BodyRef,
         patch: Patch,
     },
-    /// All messages of the queue are gone, whatever their state and whoever holds them; its dead letters stay.
+    /// All messages of the queue are gone, in any state and locked or not; its dead letters stay.
     Cleared {
         entity: EntityId,
     },
-    /// The owner's names and values, instead of those before.
+    /// The new metadata, which replaces the old one.
     MetadataSet {
         entity: EntityId,
         metadata: Box<Metadata>,
@@ -229,7 +236,7 @@ pub enum Fact {
 const _: () = assert!(size_of::<Fact>() <= 72, "most facts are small, and each is moved a few times");
 
 impl Fact {
-    /// The queue that it is about; `None` if it is about the shard.
+    /// Returns the queue that the fact changes; `None` if it changes the shard.
     pub fn entity(&self) -> Option<EntityId> {
         match *self {
             Fact::Arrived { .. } | Fact::FannedOut { .. } => None,

@@ -1,11 +1,11 @@
 //! The queues of one shard as a pure machine.
 //!
-//! A command is *decided* into facts, and each fact is applied at once; [`Engine::apply`] after a crash goes the same way. The machine has
-//! no clock, task, socket, disk or random source: time, nonces and places of bodies are arguments.
+//! A command is *decided* into facts, and each fact is applied at once; [`Engine::apply`] after a crash does the same.
+//! The machine has no clock, task, socket, disk or random source: time, nonces and places of bodies are arguments.
 //!
-//! What the machine holds is the *decided* state. Whoever drives it writes the facts of [`Output`] to a journal and holds every reply and
-//! every delivery back until the facts decided so far are durable, so nobody sees what a crash could take back, and yet commands that
-//! wait for the disk are already decided against each other.
+//! The machine contains the *decided* state. Its driver writes the facts of [`Output`] to a journal and holds every
+//! reply and every delivery back until the facts decided so far are durable. So no client sees a state that a crash
+//! could undo, and yet commands that wait for the disk are already decided against each other.
 
 mod agenda;
 mod bodies;

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::order::LaneKey;
 use crate::patch::Patch;
 
-/// One queue with its dead-letter queue, one topic, or one subscription. Never given out twice by a shard.
+/// Identifies one queue with its dead-letter queue, one topic, or one subscription. A shard never reuses an id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntityId(pub u32);
 
@@ -20,53 +20,54 @@ impl fmt::Display for EntityId {
     }
 }
 
-/// What happens to a message when it is handed out.
+/// The effect of a delivery on the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveMode {
-    /// It is locked until it is settled or the lock runs out.
+    /// The message is locked until it is settled or the lock expires.
     PeekLock,
-    /// It is gone.
+    /// The message is deleted.
     ReceiveAndDelete,
 }
 
-/// A message on its way in. Its bytes go into the same journal group as the fact that it was enqueued, or lie in a cold segment.
+/// A message to enqueue. Its bytes go into the same commit group as the fact that it was enqueued, or are in a cold
+/// segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMessage {
     pub body: BodyRef,
     pub size_bytes: u32,
-    /// `None` for a message that says nothing special, as most do.
+    /// `None` for a message without special attributes, as most are.
     pub attributes: Option<Box<Attributes>>,
 }
 
 impl NewMessage {
-    /// What `newid()` rests on in filters: different for each message, the same whenever it is asked.
+    /// Returns the seed of `newid()` in filters: different for each message, the same on each evaluation.
     pub(crate) fn seed(&self, now: Timestamp) -> u64 {
         self.body.to_raw().rotate_left(32) ^ now.as_millis()
     }
 }
 
-/// A message id of the longest kind: four bytes per character, and its type.
+/// The longest message id: four bytes per character, and its type.
 pub(crate) const MESSAGE_ID_BYTES_MAX: usize = limits::MESSAGE_ID_CHARS_MAX * 4 + 16;
 
-/// What a queue must know of a message beside its bytes, when there is something to know.
+/// The attributes of a message that a queue needs beside its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub session: Option<SessionId>,
-    /// In whole milliseconds; what is beyond is cut off.
+    /// In whole milliseconds; fractions are truncated.
     pub time_to_live: Option<Duration>,
-    /// Not before this time. A time that has passed means at once; a topic's copies have it if they had to wait for it.
+    /// The earliest delivery. A past time means at once. The copies of a topic have it if they had to wait for it.
     pub scheduled_for: Option<Timestamp>,
-    /// Needed where duplicates are detected or messages are forwarded; left out elsewhere to save work.
+    /// Required where duplicates are detected or messages are forwarded; omitted elsewhere to save work.
     pub message_id: Option<Bytes>,
-    /// Of a message that comes from another queue.
+    /// Present if the message was forwarded from another queue.
     pub origin: Option<Origin>,
-    /// What differs from the stored bytes: settlements before it was forwarded, or a rule's action, have changed it.
+    /// The differences from the stored bytes, made by settlements before it was forwarded or by a rule's action.
     pub patch: Patch,
-    /// Its properties, for the filters of a topic and the classes of a queue; see `peeklock_filter`. Left out elsewhere.
+    /// Its properties, for the filters of a topic and the classes of a queue; see `peeklock_filter`. Omitted elsewhere.
     pub view: Option<Bytes>,
-    /// Where it waits, in a queue with an order. The queue finds that out by itself, from the view.
+    /// Its lane, in a queue with an order. The queue determines it from the view.
     pub lane: Option<LaneKey>,
-    /// Names the sequence number of a message that a transaction scheduled.
+    /// The reserved sequence number of a message that a transaction scheduled.
     pub reserved: Option<Reserved>,
 }
 
@@ -83,7 +84,7 @@ impl Attributes {
         self.is_only_lane() && self.lane.is_none()
     }
 
-    /// Estimates what it adds to the journal, without the lane, which the queue determines later.
+    /// Estimates the bytes that it adds to the journal, without the lane, which the queue determines later.
     pub fn size_bytes(&self) -> usize {
         const NUMBERS: usize = 32;
         // Only a scheduled message keeps its view, in a topic.
@@ -96,7 +97,7 @@ impl Attributes {
         if is_said || self.origin.is_some() { NUMBERS + size_bytes } else { 0 }
     }
 
-    /// Whether nothing is said but where it waits.
+    /// Returns whether the lane is the only attribute.
     pub(crate) fn is_only_lane(&self) -> bool {
         self.session.is_none()
             && self.time_to_live.is_none()
@@ -108,7 +109,8 @@ impl Attributes {
             && self.reserved.is_none()
     }
 
-    /// Just what a record says: after a restart a message must not know more or less than before. Only a topic keeps the view.
+    /// Returns only the attributes that a record stores: after a restart a message must have exactly the same ones.
+    /// Only a topic keeps the view.
     pub(crate) fn kept(attributes: Option<Box<Attributes>>, keeps_view: bool) -> Option<Box<Attributes>> {
         let mut attributes = attributes?;
         if !keeps_view {
@@ -121,35 +123,35 @@ impl Attributes {
     }
 }
 
-/// Where a forwarded message comes from.
+/// The origin of a forwarded message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The number that it had where it was sent first.
+    /// The sequence number in the queue to which it was first sent.
     pub sequence_number: SequenceNumber,
-    /// How often it was forwarded.
+    /// The number of times it was forwarded.
     pub hop_count: u8,
-    /// The queue that dead-lettered it, if that is why it was forwarded.
+    /// The queue that dead-lettered it, if it was forwarded for that reason.
     pub dead_letter_source: Option<EntityName>,
 }
 
-/// What the holder of a lock says about the message. The `patch` bytes are an encoded map of properties, opaque here.
+/// The settlement that the holder of a lock requests. The `patch` bytes are an encoded map of properties, opaque here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// Done: the message is gone for good.
+    /// Succeeded: the message is deleted.
     Complete,
-    /// Failed: the message returns to its place, or is dead-lettered when it failed too often. It stays away for `delay`; without one, for
-    /// as long as the queue's retry policy says.
+    /// Failed: the message returns to its place, or is dead-lettered if it failed too often. It is not delivered for
+    /// `delay`, by default for the time in the queue's retry policy.
     Abandon { patch: Option<Bytes>, delay: Option<Duration> },
-    /// Set aside: from now on only its sequence number gets it.
+    /// Deferred: the message can only be received by its sequence number from now on.
     Defer { patch: Option<Bytes> },
-    /// Hopeless: moves to the dead-letter queue. Refused for a message that is there already.
+    /// Moves to the dead-letter queue. Rejected for a message that is already there.
     DeadLetter { reason: Option<String>, description: Option<String>, patch: Option<Bytes> },
-    /// Never looked at: the message returns to its place, and the delivery does not count as failed.
+    /// Not processed: the message returns to its place, and the delivery does not count as failed.
     Release,
 }
 
 impl Settlement {
-    /// What it adds to the journal, beside a few bytes.
+    /// Returns the bytes that it adds to the journal, except for a small constant.
     pub(crate) fn size_bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         match self {
@@ -173,21 +175,21 @@ pub enum MessageState {
     Delayed,
 }
 
-/// What a receiver is told about a message, beside its bytes.
+/// The properties of a message that a receiver gets beside its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     pub sequence_number: SequenceNumber,
     pub body: BodyRef,
     pub size_bytes: u32,
-    /// How many deliveries of it failed or ended with a deferral so far: 0 on the first delivery.
+    /// The number of deliveries that failed or ended with a deferral: 0 on the first delivery.
     pub delivery_count: u32,
     pub enqueued_at: Timestamp,
-    /// `None` when nobody holds a lock on it.
+    /// `None` if it is not locked.
     pub locked_until: Option<Timestamp>,
     pub state: MessageState,
-    /// Whether the message was scheduled and its time has come.
+    /// Whether the message was scheduled and has become due.
     pub is_activated: bool,
-    /// Of a queue with an order.
+    /// Present in a queue with an order.
     pub class: Option<ClassName>,
     pub tenant: Option<Arc<str>>,
     pub patch: Patch,
@@ -195,7 +197,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Somebody else receives it.
+    /// Invalidates the receipt, because another receiver gets the message.
     pub(crate) fn end_receipt(&mut self) {
         if let Some(details) = self.details.as_mut().filter(|details| details.receipt.is_some()) {
             details.receipt = None;
@@ -206,35 +208,35 @@ impl Message {
     }
 }
 
-/// What is kept of a message's attributes, and what became of them.
+/// The attributes that are kept of a message, and their changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// The shorter of what the sender and the queue say.
+    /// The smaller one of the sender's and the queue's value.
     pub time_to_live: Option<Duration>,
-    /// When a scheduled or delayed message is due.
+    /// The time when a scheduled or delayed message is due.
     pub due: Option<Timestamp>,
     /// Kept where the message may be forwarded.
     pub message_id: Option<Bytes>,
-    /// For when the message is forwarded; in a queue with sessions the message itself belongs to one.
+    /// Kept in case the message is forwarded; in a queue with sessions the message itself belongs to a session.
     pub session: Option<SessionId>,
     pub origin: Option<Origin>,
-    /// Of a message on its way to another queue.
+    /// Present if the message is in transit to another queue.
     pub transfer: Option<Transfer>,
-    /// Of a message that waits in a topic until it is due.
+    /// Present if the message waits in a topic until it is due.
     pub view: Option<Bytes>,
-    /// Whoever shows this nonce may change or delete the message, locked or not, until somebody else receives it.
+    /// The holder of this nonce may change or delete the message, locked or not, until another receiver gets it.
     pub receipt: Option<u64>,
-    /// The upper half of the delivery count, of a message that failed more than 65,535 times.
+    /// The upper half of the delivery count, for a message that failed more than 65,535 times.
     pub delivery_count_high: u16,
-    /// Of a deferred message: the end of the lock under which it was deferred. The service shows it to those who peek.
+    /// For a deferred message: the expiry of the lock under which it was deferred. The service returns it on a peek.
     pub was_locked_until: Option<Timestamp>,
 }
 
-/// A message's way to another queue.
+/// The transfer of a message to another queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
     pub target: EntityName,
-    /// Its number among those that go to the target's shard.
+    /// Its number on the route to the target's shard.
     pub number: u64,
     pub why: TransferReason,
     /// The sequence number that was reserved for it at the target.
@@ -251,24 +253,24 @@ pub enum TransferReason {
     Transaction,
 }
 
-/// Which session a receiver wants.
+/// The session that a receiver requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionWish {
     /// None: the queue has no sessions.
     None,
     Named(SessionId),
-    /// The next that has messages and that nobody holds.
+    /// The next one that has messages and no holder.
     Next {
         give_up_at: Timestamp,
     },
 }
 
-/// Names and values that a queue carries for its owner, by name.
+/// Names and values that a queue stores for its owner, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(pub Vec<(String, String)>);
 
 impl Metadata {
-    /// Whether a queue can carry it.
+    /// Checks the total size and the number of pairs.
     pub fn check(&self) -> Result<(), Error> {
         let size_bytes: usize = self.0.iter().map(|(name, value)| name.len() + value.len()).sum();
         let count = self.0.len();
@@ -279,7 +281,7 @@ impl Metadata {
     }
 }
 
-/// How many messages one command may name.
+/// Checks the number of messages that one command refers to.
 pub(crate) fn check_count(count: usize) -> Result<(), Error> {
     match count {
         0 => Err(Error::Nothing),

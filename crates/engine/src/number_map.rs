@@ -1,14 +1,14 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map from numbers that this program gave out itself. Nobody outside chooses them, so the hash needs no secret and one
-/// multiplication is enough; it also makes every run the same.
+/// A map whose keys are numbers that this program assigned itself. No client chooses them, so the hash needs no secret
+/// and one multiplication is enough; it also makes every run the same.
 pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 
-/// 2^64 divided by the golden ratio: spreads neighbours far apart.
+/// 2^64 divided by the golden ratio: maps neighbours far apart.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Hasher for NumberHasher {
@@ -28,7 +28,7 @@ impl Hasher for NumberHasher {
 
     fn write_u64(&mut self, number: u64) {
         let mixed = (self.0 ^ number).wrapping_mul(SPREAD);
-        // The table takes its bucket from the low bits, where a product is weakest.
+        // The table derives the bucket from the low bits, where a product is weakest.
         self.0 = mixed ^ (mixed >> 32);
     }
 }

@@ -1,4 +1,4 @@
-//! What can be asked about the order of a queue.
+//! Reports on the order of a queue.
 
 use peeklock_types::{ClassName, OrderPolicy, SequenceNumber, SubQueue, Timestamp};
 
@@ -11,20 +11,21 @@ use crate::queue::{MessageRow, Queue};
 use crate::watch::note_room;
 
 impl Engine {
-    /// How the classes and tenants of a queue fare; `None` if it has no order.
+    /// Returns the state of the classes and tenants of a queue; `None` if it has no order.
     pub fn order_view(&self, now: Timestamp, entity: EntityId) -> Option<OrderView> {
         let messages = &self.queues.get(&entity)?.main.messages;
         Some(messages.order()?.view(now, &|number| messages.came(number)))
     }
 
-    /// Keeps in mind how all classes stand against their targets. To be called every ten seconds or so, for [`TargetView::windows`].
+    /// Samples how all classes meet their targets. The caller calls it approximately every ten seconds, for
+    /// [`TargetView::windows`].
     ///
     /// [`TargetView::windows`]: crate::TargetView::windows
     pub fn sample_orders(&mut self, now: Timestamp) {
         self.queues.values_mut().for_each(|queue| queue.main.messages.sample_order(now));
     }
 
-    /// Why a message waits, and behind what.
+    /// Explains why a message waits, and which messages are ahead of it.
     pub fn explain_message(
         &self,
         now: Timestamp,
@@ -39,7 +40,7 @@ impl Engine {
         Ok(explain(now, queue, number, entry))
     }
 
-    /// A receiver may hold what the order of its queue says now.
+    /// Applies the current order of its queue to a receiver's limit of unsettled messages.
     pub(crate) fn follow_bound(&mut self, entity: EntityId, id: ReceiverId) {
         let (queue, receiver) = (self.queues.get_mut(&entity), self.receivers.by_id.get_mut(&id));
         let (Some(queue), Some(receiver)) = (queue, receiver) else { return };
@@ -107,10 +108,11 @@ fn in_session(queue: &Queue, number: SequenceNumber, entry: &MessageRow) -> Stri
     format!("It belongs to the session '{}', behind {before} others of it; {held}.", session.id)
 }
 
-/// How far it is counted how many messages of a plain queue came before: it must not hold up the others of the shard.
+/// The limit for counting the messages ahead in a queue without an order, so that a count does not delay the other
+/// queues of the shard.
 const COUNT_MAX: usize = 1_000_000;
 
-/// How many messages of each class go before it.
+/// Counts the messages of each class that are ahead of it.
 fn ahead(queue: &Queue, number: SequenceNumber, entry: &MessageRow) -> Vec<(ClassName, u64)> {
     let messages = &queue.main.messages;
     let Some((order, lane)) = messages.order().zip(entry.lane) else {

@@ -4,23 +4,25 @@ use crate::fact::Fact;
 use crate::message::{EntityId, Message, ReceiverId};
 use crate::watch::HeadChange;
 
-/// What commands leave behind for the outside. Reused across calls; the caller clears it.
+/// The results of commands for the driver. Reused across calls; the caller clears it.
 ///
-/// `facts` go to the journal in order. Everything else may be acted upon only when all facts decided so far are durable: not just those
-/// beside it, because a delivery may show a message whose enqueueing is still on its way to the disk.
+/// `facts` go to the journal in order. The driver may act on everything else only when all facts decided so far are
+/// durable. The facts beside it are not enough, because a delivery may contain a message whose enqueueing is not
+/// durable yet.
 #[derive(Debug, Default)]
 pub struct Output {
     pub facts: Vec<Fact>,
     pub deliveries: Vec<Delivery>,
-    /// What receivers that watch have to hear. It comes before the end of their drains.
+    /// New heads for receivers that watch. To be sent before the end of their drains.
     pub heads: Vec<HeadChange>,
-    /// Receivers whose drain is done.
+    /// Receivers whose drain has finished.
     pub drained: Vec<Drained>,
-    /// Receivers that waited for a session and have one now.
+    /// Receivers that waited for a session and now have one.
     pub accepted: Vec<Accepted>,
     /// Receivers that the engine has detached.
     pub closed: Vec<Closed>,
-    /// Bodies in cold segments that no message needs any more. A receive-and-delete delivery beside it may still have to read them.
+    /// Bodies in cold segments that no message needs any more. A receive-and-delete delivery beside it may still have
+    /// to read them.
     pub freed: Vec<ColdBody>,
 }
 
@@ -35,7 +37,7 @@ impl Output {
             && self.freed.is_empty()
     }
 
-    /// Empties it and keeps the memory.
+    /// Clears it and keeps the memory.
     pub fn clear(&mut self) {
         self.facts.clear();
         self.deliveries.clear();
@@ -47,25 +49,25 @@ impl Output {
     }
 }
 
-/// One handing of a message to a receiver.
+/// One delivery of a message to a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     pub entity: EntityId,
     pub sub_queue: SubQueue,
     pub receiver: ReceiverId,
-    /// Unlocks the message under peek-lock; only a name for the delivery under receive-and-delete.
+    /// The lock token under peek-lock; under receive-and-delete only an id of the delivery.
     pub token: LockToken,
     pub message: Message,
 }
 
-/// A deferred message that was asked for by its sequence number.
+/// A deferred message that was received by its sequence number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     pub token: LockToken,
     pub message: Message,
 }
 
-/// A drain has taken what there was, and `unused_credit` was given back.
+/// A drain has finished, and `unused_credit` was returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
     pub receiver: ReceiverId,
@@ -91,12 +93,12 @@ pub struct Closed {
     pub reason: CloseReason,
 }
 
-/// Why the engine has detached a receiver.
+/// The reason why the engine has detached a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The queue was deleted.
     Deleted,
-    /// The queue hands out no messages any more.
+    /// The queue no longer permits receives.
     Disabled,
     SessionLockLost,
     /// No session became free in time.

@@ -1,13 +1,13 @@
 use bytes::Bytes;
 
-/// All that settlements may change in the properties of one message.
+/// The limit for all changes that settlements make to the properties of one message.
 pub const PATCH_SIZE_BYTES_MAX: usize = 64 * 1024;
 
-/// What each part counts beside its bytes, so that a great many tiny parts are bounded too.
+/// Counted for each part beside its bytes, so that the number of tiny parts is limited too.
 const PART_OVERHEAD_BYTES: usize = 16;
 
-/// What settlements have changed in a message's properties. The stored bytes never change, so whoever delivers the message merges the
-/// parts into its properties, in order: a later part wins.
+/// The changes that settlements made to a message's properties. The stored bytes never change, so the code that
+/// delivers the message merges the parts into its properties, in order: a later part wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
     pub parts: Vec<PatchPart>,
@@ -17,9 +17,9 @@ pub struct Patch {
 pub enum PatchPart {
     /// An encoded map, opaque to the engine.
     Properties(Bytes),
-    /// What the action of a rule has changed; see `peeklock_filter::Change`.
+    /// The changes that the action of a rule made; see `peeklock_filter::Change`.
     Changes(Bytes),
-    /// Why the message was dead-lettered. A patch holds at most one such part.
+    /// The reason for dead-lettering. A patch contains at most one such part.
     DeadLetter { reason: Option<String>, description: Option<String> },
 }
 
@@ -32,14 +32,15 @@ impl Patch {
         self.parts.iter().map(PatchPart::size_bytes).sum()
     }
 
-    /// Without what rules have changed: that is bounded elsewhere, and whoever settles the message knows nothing of it.
+    /// Returns the size without the changes of rules: they have a limit of their own, and a client that settles the
+    /// message cannot see them.
     pub(crate) fn settled_size_bytes(&self) -> usize {
         let is_settled = |part: &&PatchPart| !matches!(part, PatchPart::Changes(_));
         self.parts.iter().filter(is_settled).map(PatchPart::size_bytes).sum()
     }
 
-    /// Adds a part at the end. A new dead-letter reason takes the place of the old one, and keeps of it what it does not say itself: a
-    /// message can be dead-lettered again and again without growing.
+    /// Appends a part. A new dead-letter reason replaces the old one and inherits the fields that it omits: a message
+    /// can be dead-lettered again and again without growing.
     pub(crate) fn add(&mut self, part: PatchPart) {
         match part {
             PatchPart::Properties(_) | PatchPart::Changes(_) => self.parts.push(part),

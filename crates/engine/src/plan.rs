@@ -1,7 +1,7 @@
-//! What becomes of one message in a topic, and what that adds to the journal.
+//! The copies of one message of a topic, and the bytes that they add to the journal.
 //!
-//! All copies of a message are decided together and share a group of the journal, so what one message can lead to is bounded here, whatever
-//! rules a topic has.
+//! All copies of a message are decided together and share a commit group, so this module limits the facts of one
+//! message, whatever rules the topic has.
 
 use bytes::Bytes;
 use peeklock_filter::RuleName;
@@ -10,48 +10,48 @@ use peeklock_types::limits;
 use crate::error::Error;
 use crate::message::{Attributes, EntityId};
 
-/// What a copy adds to the journal when it is like all others.
+/// The bytes that a copy without changes adds to the journal.
 const COPY_BYTES: usize = 12;
-/// What a copy adds that has words of its own or goes to the dead-letter queue, beside those words.
+/// The bytes of a copy that has its own attributes or goes to the dead-letter queue, beside those attributes.
 const OWN_COPY_BYTES: usize = 256;
-/// What is said of a message in numbers.
+/// The bytes of a message's numeric attributes.
 const NUMBERS_BYTES: usize = 64;
-/// What all changed copies of one message may add together.
+/// The limit for all changed copies of one message together.
 const CHANGED_BYTES_MAX: usize = 1024 * 1024;
-/// What is said about a copy that failed: enough for a sentence.
+/// The limit for the description of a failed copy: enough for a sentence.
 const WHY_BYTES_MAX: usize = 400;
 
-/// What becomes of a message in a topic.
+/// The copies of one message of a topic.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Who gets it as it is.
+    /// Subscriptions that get it unchanged.
     pub(crate) plain: Vec<EntityId>,
-    /// Who gets it as it is, and has an order in which it takes a place.
+    /// Subscriptions with an order that get it unchanged, in a lane.
     pub(crate) placed: Vec<EntityId>,
-    /// Who gets it changed by an action. A subscription gets a copy for each rule with one.
+    /// Subscriptions that get it changed by an action. A subscription gets a copy for each rule with an action.
     pub(crate) changed: Vec<(EntityId, Bytes)>,
-    /// Who gets it in the dead-letter queue, and why. Each subscription at most once.
+    /// Subscriptions that get it in the dead-letter queue, with the reason. Each subscription at most once.
     pub(crate) failed: Vec<(EntityId, String)>,
-    /// What a copy says of the message beside its changes.
+    /// The bytes of the attributes of each copy, beside its changes.
     base_bytes: usize,
     changed_bytes: usize,
     placed_bytes: usize,
-    /// Of what waits in the topic or goes to dead-letter queues.
+    /// The bytes of messages that wait in the topic or go to dead-letter queues.
     other_bytes: usize,
 }
 
 impl Plan {
-    /// For a message with these attributes.
+    /// Creates an empty plan for a message with these attributes.
     pub(crate) fn of(attributes: Option<&Attributes>) -> Plan {
         Plan { base_bytes: attributes.map_or(0, size_of), ..Plan::default() }
     }
 
-    /// The topic gives each copy a time to live.
+    /// Accounts for a time to live that the topic sets on each copy.
     pub(crate) fn add_time_to_live(&mut self) {
         self.base_bytes = self.base_bytes.max(NUMBERS_BYTES);
     }
 
-    /// For one that waits in the topic until it is due.
+    /// Creates the plan of a message that waits in the topic until it is due.
     pub(crate) fn waiting(attributes: &Attributes) -> Plan {
         let view = attributes.view.as_ref().map_or(0, Bytes::len);
         Plan { base_bytes: size_of(attributes), other_bytes: view, ..Plan::default() }
@@ -61,20 +61,22 @@ impl Plan {
         self.plain.len() + self.placed.len() + self.changed.len() + self.failed.len()
     }
 
-    /// At least what the facts about it add to the journal, beside a few bytes for the message itself, as any message needs them.
+    /// Returns an upper estimate of the bytes that its facts add to the journal, without the few bytes that every
+    /// message needs.
     pub(crate) fn size_bytes(&self) -> usize {
-        // Plain copies and failed ones each share what is said of the message.
+        // Plain copies share one set of attributes, and so do failed ones.
         let shared = 2 * self.base_bytes + COPY_BYTES * (self.plain.len() + self.failed.len());
         shared + self.changed_bytes + self.other_bytes
     }
 
-    /// A copy as it is. `is_dead`: it goes to the dead-letter queue.
+    /// Adds an unchanged copy. `is_dead`: it goes to the dead-letter queue.
     pub(crate) fn copy(&mut self, to: EntityId, is_dead: bool) {
         self.other_bytes += if is_dead { OWN_COPY_BYTES } else { 0 };
         self.plain.push(to);
     }
 
-    /// A copy as it is, which says its place by itself. Where too many do so of one message, the rest wait with those of which nothing is known.
+    /// Adds an unchanged copy that stores its own lane. If one message has too many of them, the rest go to the default
+    /// lane.
     pub(crate) fn place(&mut self, to: EntityId, is_dead: bool) {
         let size_bytes = OWN_COPY_BYTES + self.base_bytes;
         if self.placed_bytes + size_bytes > CHANGED_BYTES_MAX {
@@ -97,7 +99,7 @@ impl Plan {
     }
 
     pub(crate) fn fail(&mut self, to: EntityId, mut why: String) {
-        // What a subscription gets is planned together.
+        // All copies of a subscription are planned one after the other.
         if self.failed.last().is_some_and(|(last, _)| *last == to) {
             return;
         }
@@ -106,24 +108,24 @@ impl Plan {
         self.failed.push((to, why));
     }
 
-    /// All who get a copy; those more than once who get more than one.
+    /// Returns the subscriptions that get a copy, once for each copy.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &EntityId> {
         let changed = self.changed.iter().map(|(to, _)| to);
         self.plain.iter().chain(&self.placed).chain(changed).chain(self.failed.iter().map(|(to, _)| to))
     }
 }
 
-/// All copies of one send share a group of the journal.
+/// Checks that all copies of one send fit in a commit group.
 pub(crate) fn check_copies<'p>(plans: impl Iterator<Item = &'p Plan> + Clone) -> Result<(), Error> {
     let size_bytes: usize = plans.clone().map(Plan::size_bytes).sum();
-    // Of a single message a plan bounds it.
+    // For a single message the plan already limits it.
     if size_bytes > limits::COPIES_SIZE_BYTES_MAX && plans.clone().count() > 1 {
         return Err(Error::TooManyCopies { copy_count: plans.map(Plan::copy_count).sum() });
     }
     Ok(())
 }
 
-/// Of most messages nothing is said: they have a view, but that is not kept.
+/// Returns zero for most messages: they only have a view, which is not kept.
 fn size_of(attributes: &Attributes) -> usize {
     let Attributes { session, time_to_live, scheduled_for, message_id, origin, patch, .. } = attributes;
     let has_numbers = time_to_live.is_some() || scheduled_for.is_some() || origin.is_some();

@@ -1,4 +1,5 @@
-//! Messages without receivers: one question, one answer, and a receipt for each message. Storage queues work like this.
+//! Access to messages without receivers: one request, one response, and a receipt for each message. Storage queues work
+//! like this.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::output::{Output, Received};
 use crate::queue::NewBody;
 
 impl Engine {
-    /// Stores a message, which nobody gets before `hidden_for` is over, and gives a receipt for it. It keeps its number and its place all the
-    /// while. Nobody looks for duplicates: whoever puts a message makes its id.
+    /// Stores a message that is hidden for `hidden_for`, and returns a receipt for it. The message keeps its number and
+    /// its place. There is no duplicate detection: the caller generates a new id for each message.
     pub fn put_message(
         &mut self,
         now: Timestamp,
@@ -25,8 +26,8 @@ impl Engine {
         self.command(now, entity, |queue| queue.put(now, message, hidden_for, nonce, out))
     }
 
-    /// Locks up to `count_max` messages that wait, in the order of the queue, each for `hidden_for`, and gives receipts for them. No more than fit
-    /// one answer, and at least one if there is any.
+    /// Locks up to `count_max` waiting messages, in the order of the queue, each for `hidden_for`, and returns receipts
+    /// for them. No more than fit in one response, and at least one if there is any.
     pub fn take_messages(
         &mut self,
         now: Timestamp,
@@ -40,7 +41,7 @@ impl Engine {
         self.command(now, entity, |queue| queue.take(now, count_max, hidden_for, nonces, out))
     }
 
-    /// Shows the first messages that could be taken now, without touching them.
+    /// Returns the first messages that could be taken now, without changing them.
     pub fn peek_waiting(
         &mut self,
         now: Timestamp,
@@ -53,8 +54,8 @@ impl Engine {
         })
     }
 
-    /// Lets a message stay away for so long from now, or come back at once for zero, and replaces its body if there is a new one. Returns the
-    /// new receipt; `None` if the message has failed too often and went to the dead letters.
+    /// Hides a message for a time from now, or makes it visible at once for zero, and replaces its body if there is a
+    /// new one. Returns the new receipt; `None` if the message failed too often and was dead-lettered.
     ///
     /// [`Error::NoSuchMessage`] if it is gone, [`Error::ReceiptLost`] if `token` is not its newest receipt.
     #[expect(
@@ -85,7 +86,8 @@ impl Engine {
         self.command(now, entity, |queue| queue.delete(now, token, out))
     }
 
-    /// Deletes all messages of a queue, held ones too, but not its dead letters. Tells how many. One fact, however many there are.
+    /// Deletes all messages of a queue, including locked ones, but not its dead letters. Returns their number. Records
+    /// one fact, however many there are.
     pub fn clear(&mut self, now: Timestamp, entity: EntityId, out: &mut Output) -> Result<u64, Error> {
         self.command(now, entity, |queue| queue.clear(now, out))
     }

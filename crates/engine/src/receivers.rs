@@ -7,13 +7,14 @@ use crate::message::{ReceiveMode, ReceiverId};
 use crate::number_map::NumberMap;
 use crate::queue::SessionSlot;
 
-/// Who takes messages. Lives only in memory: after a restart receivers attach again.
+/// The receivers of a shard. Kept only in memory: after a restart receivers attach again.
 #[derive(Debug, Default)]
 pub(crate) struct Receivers {
     pub(crate) by_id: NumberMap<ReceiverId, Receiver>,
-    /// Those that wait for the end of a drain.
+    /// Receivers with an unfinished drain.
     pub(crate) draining: Vec<ReceiverId>,
-    /// Those that watch, held all that they may, and may now hold more: they have to hear of what they could not take.
+    /// Watching receivers that were at their limit and may now hold more. They need the head again that they could not
+    /// take.
     pub(crate) made_room: Vec<ReceiverId>,
 }
 
@@ -21,28 +22,28 @@ pub(crate) struct Receivers {
 pub(crate) struct Receiver {
     pub(crate) address: Address,
     pub(crate) mode: ReceiveMode,
-    /// How many messages it will still take.
+    /// The number of messages that it still accepts.
     pub(crate) credit: u32,
-    /// How many bytes it will still take. The last message may go beyond.
+    /// The number of bytes that it still accepts. The last message may exceed it.
     pub(crate) window_bytes: i64,
-    /// It takes no message that is less urgent than this.
+    /// It accepts no message that is less urgent than this.
     pub(crate) not_after: Option<Timestamp>,
-    /// Whether it stands in the row of those that ask.
+    /// Whether it is in the list of receivers that request messages.
     pub(crate) asking: bool,
     pub(crate) place: Place,
-    /// How much it may hold unsettled, where that is bounded.
+    /// The limit of unsettled messages, if there is one.
     bound: Option<Bound>,
 }
 
-/// A receiver that fetches ahead takes messages from under the eyes of more urgent ones that come later. So where there is an order it holds no more
-/// than it settles soon.
+/// The limit of unsettled messages of a receiver. A receiver that prefetches keeps messages from others while more
+/// urgent ones arrive. So in a queue with an order it holds no more messages than it settles soon.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
-    /// What it may hold at least.
+    /// The smallest value of the limit.
     least: u32,
-    /// What it holds.
+    /// The number of messages that it holds.
     held: u32,
-    /// The window of time that began last, what was settled in it, and what was settled in the one before.
+    /// The current time window, the number of messages settled in it, and the number settled in the window before.
     window: u64,
     settled: u32,
     settled_before: u32,
@@ -63,7 +64,7 @@ impl Bound {
     }
 }
 
-/// What a receiver receives from.
+/// The source of a receiver's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The whole sub-queue.
@@ -72,7 +73,8 @@ pub(crate) enum Place {
     Session(SessionSlot),
     /// Nothing yet: it waits for a session.
     Nowhere,
-    /// Nothing any more: the lock on its session ran out. It is closed at this time, or as soon as somebody else has the session.
+    /// Nothing any more: the lock on its session has expired. It is closed at this time, or as soon as another receiver
+    /// has the session.
     Former(Timestamp),
 }
 
@@ -90,7 +92,7 @@ impl Receiver {
         }
     }
 
-    /// Follows the order of its queue.
+    /// Sets the limit that the order of its queue requires.
     pub(crate) fn set_bound(&mut self, order: Option<&OrderSettings>) {
         let is_bounded = self.mode == ReceiveMode::PeekLock
             && self.place == Place::Queue
@@ -104,12 +106,12 @@ impl Receiver {
         self.bound.is_some()
     }
 
-    /// Whether it may hold one more.
+    /// Returns whether it may hold one more message.
     pub(crate) fn has_room(&self) -> bool {
         self.bound.is_none_or(|bound| bound.has_room())
     }
 
-    /// The same at a time that may be long after it settled anything.
+    /// Like `has_room`, at a time that may be long after the last settlement.
     pub(crate) fn has_room_at(&mut self, now: Timestamp) -> bool {
         if let Some(bound) = &mut self.bound {
             bound.turn_to(now);
@@ -121,7 +123,7 @@ impl Receiver {
         self.credit > 0 && self.window_bytes > 0 && self.has_room()
     }
 
-    /// It holds one more.
+    /// Counts one more held message.
     pub(crate) fn hold(&mut self, now: Timestamp) {
         if let Some(bound) = &mut self.bound {
             bound.turn_to(now);
@@ -129,9 +131,10 @@ impl Receiver {
         }
     }
 
-    /// It holds one less. What it lets go unsettled is no sign of being fast: SDKs do so with what comes while nobody asks.
+    /// Counts one held message less. A released message does not count as settled: SDKs release messages that arrive
+    /// while no receive is pending.
     ///
-    /// Says whether that makes room where there was none.
+    /// Returns whether that makes room where there was none.
     pub(crate) fn give_back(&mut self, now: Timestamp, is_returned: bool) -> bool {
         let had_room = self.has_room_at(now);
         if let Some(bound) = &mut self.bound {
@@ -141,7 +144,7 @@ impl Receiver {
         !had_room && self.has_room()
     }
 
-    /// Joins the row at its end, stays where it is, or leaves it.
+    /// Joins the list at its end, keeps its position, or leaves the list.
     pub(crate) fn queue_up(&mut self, id: ReceiverId, asking: &mut VecDeque<ReceiverId>) {
         match (self.asking, self.can_take()) {
             (false, true) => asking.push_back(id),
@@ -163,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// A receiver on a queue whose receivers may hold `least`, which it does.
+    /// Returns a receiver that holds `least` messages, which is its limit.
     fn full(least: u32, now: Timestamp) -> Receiver {
         let address = Address { entity: EntityId(1), sub_queue: SubQueue::Main };
         let mut receiver = Receiver::new(address, ReceiveMode::PeekLock, Place::Queue);
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_settles_fast_may_hold_more_for_a_while() {
+    fn a_receiver_that_settles_fast_may_hold_more_for_a_while() {
         let at = Timestamp::from_millis;
         let mut receiver = full(2, at(1000));
         assert!(!receiver.has_room());
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_fast_long_ago_may_not() {
+    fn an_old_settlement_rate_does_not_raise_the_limit() {
         let at = Timestamp::from_millis;
         let mut receiver = full(1, at(1000));
         for _ in 0..5 {
@@ -197,11 +200,11 @@ mod tests {
         }
         assert!(receiver.has_room_at(at(1150)));
         assert!(!receiver.has_room_at(at(5000)));
-        assert!(!receiver.has_room(), "a drain sees it too");
+        assert!(!receiver.has_room(), "a drain uses the current limit too");
     }
 
     #[test]
-    fn who_lets_go_unsettled_may_not() {
+    fn released_messages_do_not_raise_the_limit() {
         let at = Timestamp::from_millis;
         let mut receiver = full(2, at(1000));
         for _ in 0..5 {

@@ -1,6 +1,7 @@
-//! Facts as records, one behind the other in a commit group. [`peeklock_types::wire`] has the form of a record.
+//! Facts as records, consecutive in a commit group. [`peeklock_types::wire`] defines the form of a record.
 //!
-//! Most records are about a message of the main queue, and short: the sub-queue and everything else that is mostly absent are tagged fields.
+//! Most records are about a message of the main queue, and short: the sub-queue and everything else that is mostly
+//! absent are tagged fields.
 
 use peeklock_types::wire::tags::{queue_field, record};
 use peeklock_types::wire::{Codec, Fixed, Place, put_number, put_step, take_record};
@@ -50,7 +51,8 @@ pub fn encode(fact: &Fact, group: CommitGroupNumber, out: &mut Vec<u8>) {
     put_record(fact, group, out);
 }
 
-/// Takes one fact off the front of `input`, which is part of commit group `group`. After an error `input` is as before.
+/// Decodes one fact at the front of `input`, which is part of commit group `group`, and advances `input`. After an
+/// error `input` is unchanged.
 pub fn decode(input: &mut &[u8], group: CommitGroupNumber) -> Result<Fact, DecodeError> {
     let mut decoder = Decoder::new(input);
     let (kind, fields) = take_record(&mut decoder)?;
@@ -59,7 +61,7 @@ pub fn decode(input: &mut &[u8], group: CommitGroupNumber) -> Result<Fact, Decod
     Ok(fact)
 }
 
-/// The fact of a record of this kind; `None` if facts of queues have no such kind.
+/// Returns the fact of a record of this kind; `None` if the engine has no facts of this kind.
 pub fn of_fields(
     kind: u64,
     fields: Decoder<'_>,

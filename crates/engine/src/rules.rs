@@ -1,4 +1,4 @@
-//! Rules of subscriptions: kept with the subscription, compiled in its topic.
+//! Rules of subscriptions: stored with the subscription, compiled in its topic.
 
 use peeklock_filter::{Filter, Rule, RuleName};
 use peeklock_types::{EntityKind, EntityName, Timestamp, limits};
@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::queue::{Queue, StoredRule};
 use crate::topics::Topic;
 
-/// Each subscription begins with a rule that takes everything, so those have room of their own.
+/// Each subscription starts with a rule that matches everything, so these rules have a limit of their own.
 const OTHER_RULES_PER_TOPIC_MAX: usize =
     limits::SUBSCRIPTIONS_PER_TOPIC_MAX + limits::SQL_RULES_PER_TOPIC_MAX;
 
@@ -88,21 +88,21 @@ impl Engine {
         Ok(())
     }
 
-    /// The rules of a subscription, by name.
+    /// Returns the rules of a subscription, by name.
     pub fn rules(&self, name: &EntityName) -> Result<impl Iterator<Item = RuleView<'_>>, Error> {
         let rules = self.subscription(name)?.rules.iter();
         Ok(rules.map(|stored| RuleView { rule: &stored.rule, created_at: stored.created_at }))
     }
 
-    /// How many SQL filters and how many correlation filters the subscriptions of a topic have. Filters that are true or false for every
-    /// message are SQL filters here: they are `1=1` and `1=0`.
+    /// Returns the number of SQL filters and of correlation filters of a topic's subscriptions. Filters that are true
+    /// or false for every message count as SQL filters: they are `1=1` and `1=0`.
     pub fn rule_counts(&self, topic: EntityId) -> (usize, usize) {
         let Some(topic) = self.topics.get(&topic) else { return (0, 0) };
         let correlation_count = topic.rules.correlation_count();
         (topic.rules.rule_count().saturating_sub(correlation_count), correlation_count)
     }
 
-    /// Whether the topic may have this rule, instead of `old` if there is one.
+    /// Checks that the topic may have this rule, which replaces `old` if there is one.
     pub(crate) fn check_rule_count(
         &self,
         name: &EntityName,
@@ -150,7 +150,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a rule of a subscription one of those that its topic looks at.
+    /// Adds a rule of a subscription to the compiled rules of its topic.
     pub(crate) fn compile(&mut self, entity: EntityId, rule: &Rule) -> Result<(), ReplayError> {
         let topic = self.topic_of(entity).ok_or(ReplayError::OtherKind { entity })?;
         topic.rules.remove(entity, &rule.name);

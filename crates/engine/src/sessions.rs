@@ -1,4 +1,4 @@
-//! Receivers that come and go, and the sessions that they hold.
+//! Attaches and detaches receivers, and manages the sessions that they hold.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::output::{Accepted, CloseReason, Closed, HeldSession, Output, Received
 use crate::queue::{Holder, Queue, SessionSlot};
 use crate::receivers::{Place, Receiver, Receivers};
 
-/// What a new receiver has to receive from.
+/// The source of a new receiver's messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attached {
     Queue,
     Session(HeldSession),
-    /// [`Output::accepted`] will tell which session, or [`Output::closed`] that there was none in time.
+    /// [`Output::accepted`] will report the session, or [`Output::closed`] that none became free in time.
     Waiting,
 }
 
@@ -52,14 +52,14 @@ impl Engine {
         Ok(attached)
     }
 
-    /// Takes a receiver away: it gets nothing from now on. Its locks stay until they are settled or run out; but a session that it holds is free
-    /// at once, and what is locked in it returns. If that is more than [`FACTS_PER_CALL_MAX`] messages, the rest follows with the next
-    /// [`Engine::tick`], and the session is free then.
+    /// Removes a receiver: it gets no further messages. Its locks stay until they are settled or expire; but a session
+    /// that it holds is free at once, and the messages locked in it return. If there are more than
+    /// [`FACTS_PER_CALL_MAX`], the rest follows with the next [`Engine::tick`], and the session is free then.
     pub fn detach_receiver(&mut self, now: Timestamp, id: ReceiverId, out: &mut Output) {
         self.detach(now, id, FACTS_PER_CALL_MAX, out);
     }
 
-    /// Returns at most `max` locked messages, and tells how many.
+    /// Releases at most `max` locked messages, and returns their number.
     fn detach(&mut self, now: Timestamp, id: ReceiverId, max: usize, out: &mut Output) -> usize {
         self.set_credit(id, 0);
         self.cancel_drain(id);
@@ -84,7 +84,7 @@ impl Engine {
         returned_count
     }
 
-    /// Lets the session's lock run for another lock duration from now.
+    /// Renews the session's lock for another lock duration from now.
     pub fn renew_session(
         &mut self,
         now: Timestamp,
@@ -146,7 +146,7 @@ impl Engine {
         self.command(now, entity, |queue| held(now, queue, session, receiver).map(|_| ()))
     }
 
-    /// Sessions by name: those with messages or a state, or those whose state was set after a time.
+    /// Returns sessions by name: those with messages or a state, or those whose state was set after a time.
     pub fn list_sessions(
         &mut self,
         now: Timestamp,
@@ -184,8 +184,8 @@ impl Engine {
         Ok(queue.peek_session(session, from, max))
     }
 
-    /// Hands out deferred messages by number, all of them or none. A message that is not deferred, or locked, is [`Error::NotFound`]. In a queue
-    /// with sessions the messages must belong to the session that the receiver holds.
+    /// Receives deferred messages by number, all or none. A message that is locked or not deferred gives
+    /// [`Error::NotFound`]. In a queue with sessions the messages must belong to the session that the receiver holds.
     #[expect(
         clippy::too_many_arguments,
         reason = "time and nonce are arguments, on top of what the receiver says"
@@ -208,8 +208,9 @@ impl Engine {
         })
     }
 
-    /// Deletes messages of a session that the receiver holds: the first `count_max` of those that came before `before`, that nobody has locked
-    /// and that are not scheduled. Tells how many; if more than [`FACTS_PER_CALL_MAX`] are meant, the rest is for the next call.
+    /// Deletes messages of a session that the receiver holds: the first `count_max` of those that were enqueued before
+    /// `before` and are neither locked nor scheduled. Returns their number. If there are more than
+    /// [`FACTS_PER_CALL_MAX`], the rest is left to the next call.
     #[expect(clippy::too_many_arguments, reason = "time is an argument, on top of what the receiver says")]
     pub fn purge_session(
         &mut self,
@@ -227,8 +228,8 @@ impl Engine {
         })
     }
 
-    /// Takes sessions from holders whose lock ran out by `now`, closes those who lost theirs a while ago, and tells those who have waited long
-    /// enough for one. Returns at most `max` locked messages, and tells how many.
+    /// Ends sessions whose lock has expired by `now`, closes receivers that lost theirs some time ago, and closes those
+    /// whose wait for a session has timed out. Releases at most `max` locked messages, and returns their number.
     pub(crate) fn end_sessions(
         &mut self,
         now: Timestamp,
@@ -249,7 +250,7 @@ impl Engine {
             } else if let Some(receiver) = sessions.next_former(now) {
                 self.close_receiver(now, receiver, CloseReason::SessionLockLost, 0, out);
             } else if sessions.next_impatient(now).is_some() {
-                // Nobody leaves with nothing while there is a session to be had.
+                // No receiver times out while a session is available.
                 match_waiters(now, queue, &mut self.receivers, out);
                 if let Some(receiver) = queue.main.messages.sessions().next_impatient(now) {
                     self.close_receiver(now, receiver, CloseReason::NoSession, 0, out);
@@ -274,9 +275,9 @@ impl Engine {
         self.detach(now, receiver, max, out)
     }
 
-    /// To be called once after recovery. Sessions were held by receivers that are gone: what was locked in them returns, at the latest with the
-    /// next [`Engine::deliver`]. Locks that would last too long, because the clock was set back, are shortened. And idle queues are given
-    /// their time anew.
+    /// Prepares the state after recovery; called once. The receivers that held sessions are gone: the messages locked
+    /// in them return, at the latest with the next [`Engine::deliver`]. Locks that would last too long, because the
+    /// clock was set back, are shortened. The idle time of queues starts anew.
     pub fn wake(&mut self, now: Timestamp, out: &mut Output) {
         let entities: Vec<_> = self.names.values().copied().collect();
         let mut left = FACTS_PER_CALL_MAX;
@@ -293,13 +294,14 @@ impl Engine {
     }
 }
 
-/// Locks last no longer than they would if they were made now: a wall clock that was set back while nobody looked must not hold messages for hours.
+/// Limits locks to the time that they would have if they were made now: a wall clock that was set back while the
+/// program was stopped must not lock messages for hours.
 fn shorten_locks(now: Timestamp, queue: &mut Queue, max: usize, out: &mut Output) -> usize {
     let (entity, until) = (queue.entity, now + queue.settings.lock_duration);
     let mut count = 0;
     for sub_queue in SubQueue::ALL {
         let messages = &queue.part(sub_queue).messages;
-        // Who has a receipt has chosen how long the message stays away.
+        // The holder of a receipt has chosen the time for which the message is hidden.
         let longest = |number| if messages.has_receipt(number) { now + limits::HIDDEN_MAX } else { until };
         let beyond = messages.locked_beyond(until).map(|(number, held)| (number, held, longest(number)));
         let beyond = beyond.filter(|(_, held, longest)| held > longest);
@@ -368,7 +370,7 @@ fn hold(
     HeldSession { session, locked_until }
 }
 
-/// Gives available sessions to those who wait for one, first come, first served.
+/// Assigns available sessions to waiting receivers, in the order of their requests.
 pub(crate) fn match_waiters(now: Timestamp, queue: &mut Queue, receivers: &mut Receivers, out: &mut Output) {
     loop {
         let Some(receiver) = queue.main.messages.sessions().next_waiter() else { return };
@@ -379,7 +381,7 @@ pub(crate) fn match_waiters(now: Timestamp, queue: &mut Queue, receivers: &mut R
         let Some(waiting) = receivers.by_id.get_mut(&receiver) else { continue };
         waiting.place = Place::Session(slot);
         let held = hold(now, queue, slot, session, receiver);
-        // Credit may have come before the session did.
+        // The receiver may have got credit before it got the session.
         if waiting.can_take()
             && let Some(holder) = queue.main.messages.holder(slot)
         {
@@ -389,7 +391,7 @@ pub(crate) fn match_waiters(now: Timestamp, queue: &mut Queue, receivers: &mut R
     }
 }
 
-/// The session, if the receiver holds it.
+/// Returns the session if the receiver holds it.
 pub(crate) fn held(
     now: Timestamp,
     queue: &Queue,
@@ -406,11 +408,12 @@ pub(crate) fn held(
         .ok_or_else(|| Error::SessionLockLost { path: queue.path(SubQueue::Main), session: session.clone() })
 }
 
-/// How long a receiver stays attached after the lock on its session ran out, unless somebody else gets the session. The service does the same:
-/// a program that is a little late then gets the error of its own call, and not that of a link that is gone.
+/// The time for which a receiver stays attached after the lock on its session expired, unless another receiver gets the
+/// session. The service does the same: a program that is slightly late then gets the error of its own call instead of a
+/// detached link.
 const FORMER_HOLDER_STAYS: Duration = Duration::from_secs(1);
 
-/// The lock on the receiver's session ran out: it gets nothing from now on, and is closed a little later.
+/// Handles the expiry of the lock on the receiver's session: it gets no further messages, and is closed a little later.
 fn lose_session(
     now: Timestamp,
     queue: &mut Queue,
@@ -426,8 +429,8 @@ fn lose_session(
     sessions.former.add(session, id, close_at);
 }
 
-/// Ends whatever hold there is on a session: what is locked in it returns, and counts as failed. At most `max` messages; when more are locked,
-/// the session stays with nobody, its time over, until the next call.
+/// Ends the hold on a session: the messages locked in it return, and their deliveries count as failed. At most `max`
+/// messages; if more are locked, the session stays without a holder and expired until the next call.
 fn free_session(now: Timestamp, queue: &mut Queue, slot: SessionSlot, max: usize, out: &mut Output) -> usize {
     let nobody = Holder { receiver: None, until: Timestamp::ZERO, is_asking: false };
     queue.main.messages.set_holder(slot, Some(nobody));

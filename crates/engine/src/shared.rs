@@ -1,7 +1,7 @@
-//! Bodies that several messages have: the copies of one message in the subscriptions of a topic.
+//! Bodies that several messages share: the copies of one message in the subscriptions of a topic.
 //!
-//! A body in the log stays as long as any message needs its group, so nobody counts there. A body in a cold segment is given back when its
-//! last message is gone.
+//! A body in the log stays as long as any message needs its commit group, so it needs no count. A body in a cold
+//! segment is freed when its last message is gone.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ use crate::wire::{DecodeError, Decoder};
 
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// How many more messages than one have a body in a cold segment.
+    /// For each body in a cold segment, the number of messages that share it, minus one.
     extra: BTreeMap<u64, u64>,
-    /// Where a body was copied to whose other messages may still have it at the old place, and back. A shortcut that need not survive: without
-    /// it the body is copied once more.
+    /// The new place of a body that other messages may still have at the old place, and the reverse. A shortcut that
+    /// need not survive a restart: without it the body is copied once more.
     copied: NumberMap<BodyRef, BodyRef>,
     copied_from: NumberMap<BodyRef, BodyRef>,
 }
 
 impl Shared {
-    /// So many more messages have this body.
+    /// Adds `count` messages to those that share this body.
     pub(crate) fn add(&mut self, body: BodyRef, count: u64) {
         if body.is_standalone() && count > 0 {
             let extra = self.extra.entry(body.to_raw()).or_default();
@@ -32,7 +32,7 @@ impl Shared {
         }
     }
 
-    /// Each of these bodies has one message less. Leaves those that have none any more.
+    /// Removes one message from each of these bodies. Keeps in the list the bodies that have none left.
     pub(crate) fn release(&mut self, freed: &mut Vec<ColdBody>) {
         if self.extra.is_empty() && self.copied.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl Shared {
         self.extra.contains_key(&body.to_raw())
     }
 
-    /// Where the body was copied to, if that was for another of its messages.
+    /// Returns the place to which the body was copied for another of its messages.
     pub(crate) fn copy_of(&self, from: BodyRef) -> Option<BodyRef> {
         self.copied.get(&from).copied()
     }

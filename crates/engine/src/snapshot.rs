@@ -1,13 +1,14 @@
-//! The whole durable state as bytes: what replay of all facts so far would give.
+//! The whole durable state as bytes: the same state that the replay of all facts so far gives.
 //!
-//! The state is tagged (`queues_part`, `stored_queue`, `queue_head` and others in [`peeklock_types::wire::tags`]), with a CRC-32C of all of it at the
-//! end. Messages are many, so each is a row:
+//! The state is tagged (`queues_part`, `stored_queue`, `queue_head` and others in [`peeklock_types::wire::tags`]), with
+//! a CRC-32C of all of it at the end. Messages are many, so each is a row:
 //!
 //! ```text
 //! sized: step of the sequence number, state and marks, step of the body, step of enqueued-at, size, lower half of the delivery count,
 //!        then fields (`stored_message`)
 //! ```
-//! The same state gives the same bytes, however it came about. What is on its way to other shards is found again from the messages.
+//! The same state gives the same bytes, regardless of its history. Transfers to other shards are reconstructed from the
+//! messages.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,7 @@ const MARKS: [(u64, Marks); 4] = [
     (message_mark::ACTIVATED, Marks::ACTIVATED),
 ];
 
-/// A queue without what it holds.
+/// A queue without its contents.
 struct Head {
     entity: EntityId,
     name: EntityName,
@@ -102,7 +103,7 @@ impl Engine {
         out
     }
 
-    /// The state of a snapshot, in a broker of this placement.
+    /// Restores the state of a snapshot, in a broker of this placement.
     pub fn restore(bytes: &[u8], placement: Placement) -> Result<Engine, DecodeError> {
         let (bytes, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Short("a snapshot"))?;
         if crc32c::crc32c(bytes) != u32::from_le_bytes(*checksum) {
@@ -173,7 +174,7 @@ fn tag_of(sub_queue: SubQueue) -> u64 {
     }
 }
 
-/// Writes the sessions that are more than held, by name, and tells which got which number.
+/// Writes the sessions that have messages or a state, by name, and returns their numbers.
 fn put_sessions<'q>(queue: &'q Queue, out: &mut Vec<u8>) -> BTreeMap<&'q SessionId, u64> {
     let sessions = queue.main.messages.sessions();
     let kept = || sessions.iter().filter(|session| session.is_kept());
@@ -198,7 +199,7 @@ fn put_history(queue: &Queue, out: &mut Vec<u8>) {
     }
 }
 
-/// What the next message's fields are told as steps from.
+/// The values of the previous message, from which the steps of the next one are computed.
 #[derive(Clone, Copy, Default)]
 struct Last {
     number: u64,
@@ -303,7 +304,7 @@ fn restore_shard_numbers(bytes: Decoder<'_>) -> Result<BTreeMap<ShardId, u64>, D
     Ok(numbers.into_iter().collect())
 }
 
-/// Puts what a queue has for other shards back into their routes.
+/// Adds the messages of a queue that are in transit to other shards to their routes.
 fn restore_transfers(engine: &mut Engine, entity: EntityId) -> Result<(), DecodeError> {
     let Some(queue) = engine.queues.get(&entity) else { return Ok(()) };
     let messages = &queue.transfer.messages;
@@ -385,7 +386,7 @@ fn restore_sessions(queue: &mut Queue, mut bytes: Decoder<'_>) -> Result<Vec<Ses
     let mut sessions = Vec::new();
     while !bytes.is_empty() {
         let StoredSession { id, state, state_set_at } = bytes.take("a session")?;
-        // A session without a state is there for its messages; it comes with the first of them.
+        // A session without a state exists for its messages; the first of them creates it.
         if state.is_some() {
             queue.main.messages.set_session_state(&id, state, state_set_at);
         }
@@ -401,13 +402,13 @@ struct RestoredLock {
     charged_ms: u32,
 }
 
-/// A message as it was read; its session is still a number in the list of sessions.
+/// A decoded message; its session is still a number in the list of sessions.
 struct Restored {
     number: SequenceNumber,
     moving: Moving,
     session: Option<u64>,
     lock: Option<RestoredLock>,
-    /// The same of its lane.
+    /// Its lane, as a number in the list of lanes.
     lane: Option<u64>,
 }
 
@@ -454,7 +455,7 @@ fn restore_messages(
         let misfit = |_| DecodeError::Value("a message");
         queue.part_mut(sub_queue).messages.insert(number, moving).map_err(misfit)?;
     }
-    // In the order in which they run out, as they were made: each finds its place without a search.
+    // In the order of expiry, as they were made: each finds its place without a search.
     locks.sort_by_key(|lock| lock.until);
     if sub_queue == SubQueue::Transfer && !locks.is_empty() {
         return Err(DecodeError::Value("a lock"));
@@ -470,7 +471,7 @@ fn restore_messages(
     Ok(())
 }
 
-/// Whether a message in such a state can be there. That it is not locked too is seen when it is to be locked.
+/// Returns whether the sub-queue can contain a message in such a state. A lock on it is checked when it is applied.
 fn is_possible(sub_queue: SubQueue, Moving { entry, details, .. }: &Moving) -> bool {
     let is_due = details.as_ref().is_some_and(|details| details.due.is_some());
     match entry.state {

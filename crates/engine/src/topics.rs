@@ -1,7 +1,8 @@
-//! Topics: which subscriptions get a message, and in which form.
+//! Topics: select the subscriptions that get a message, and its form.
 //!
-//! A topic is an entity that hands on what it gets. Its message is stored once; each copy is an entry in a subscription that points to the
-//! same body, and all copies of a message are decided together. Only a scheduled message waits in the topic itself.
+//! A topic is an entity that distributes its messages. A message is stored once; each copy is a row in a subscription
+//! that refers to the same body, and all copies of a message are decided together. Only a scheduled message waits in
+//! the topic itself.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ use crate::queue::{MessageRow, NUMBERS_PER_MESSAGE, Queue, reason};
 const REASON_NO_SESSION: &str = "Session ID is null";
 const DESCRIPTION_NO_SESSION: &str = "The subscription requires sessions, and the message has no session id.";
 const REASON_FILTER: &str = "FilterEvaluationException";
-/// What one step of a tick may add to the journal; a message that takes more counts as several.
+/// The bytes that one step of a tick may add to the journal; a larger message counts as several steps.
 const STEP_BYTES: usize = 256;
 
 #[derive(Debug, Default)]
@@ -35,12 +36,12 @@ pub(crate) struct Topic {
     pub(crate) rules: RuleSet<EntityId>,
 }
 
-/// What a topic would do with a message, for one subscription.
+/// The result of a test message for one subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explained {
     pub subscription: EntityName,
     pub copy_count: usize,
-    /// Why the message would be dead-lettered.
+    /// The reason for which the message would be dead-lettered.
     pub dead_letter: Option<String>,
     pub rules: Vec<ExplainedRule>,
 }
@@ -53,7 +54,8 @@ pub struct ExplainedRule {
 }
 
 impl Engine {
-    /// Sets what the rules of a topic may cost for one message. Not durable: what was decided stays.
+    /// Sets the limit of the cost of a topic's rules for one message. Not durable, and without effect on earlier
+    /// decisions.
     pub fn set_filter_cost(&mut self, cost: Cost) {
         self.filter_cost = cost;
         self.topics.values_mut().for_each(|topic| topic.rules.set_cost(cost));
@@ -91,12 +93,12 @@ impl Engine {
         Ok(entity)
     }
 
-    /// The subscriptions of a topic, by name.
+    /// Returns the subscriptions of a topic, by name.
     pub fn subscriptions(&self, topic: EntityId) -> impl Iterator<Item = EntityId> {
         self.topics.get(&topic).into_iter().flat_map(|topic| topic.subscriptions.values().copied())
     }
 
-    /// Who would get a message with these properties, and why the others would not.
+    /// Reports which subscriptions would get a message with these properties, and why the others would not.
     pub fn explain(&self, name: &EntityName, view: &[u8]) -> Result<Vec<Explained>, Error> {
         let found = self.find(name).ok_or_else(|| Error::NoSuchQueue { name: name.clone() })?;
         let kind = EntityKind::Topic;
@@ -131,7 +133,7 @@ impl Engine {
         Ok(topic.subscriptions.iter().map(explain).collect())
     }
 
-    /// Sends messages to a topic, all or nothing. Of a message that is not scheduled the number says nothing.
+    /// Sends messages to a topic, all or nothing. Only the numbers of scheduled messages are meaningful.
     pub(crate) fn publish(
         &mut self,
         now: Timestamp,
@@ -145,7 +147,7 @@ impl Engine {
         Ok(messages.into_iter().zip(plans).map(put).collect())
     }
 
-    /// What would become of messages that a topic would take, all of them.
+    /// Plans the copies of messages for a topic, and checks that the topic accepts all of them.
     pub(crate) fn plan(
         &mut self,
         now: Timestamp,
@@ -175,7 +177,8 @@ impl Engine {
             let plan = plan(message);
             size_bytes += plan.size_bytes();
             plans.push(plan);
-            // A batch has up to a hundred thousand messages, and a topic thousands of subscriptions: what is refused is not planned to its end.
+            // A batch has up to a hundred thousand messages, and a topic thousands of subscriptions: planning stops as
+            // soon as the batch is rejected.
             if size_bytes > limits::COPIES_SIZE_BYTES_MAX {
                 check_copies(plans.iter())?;
             }
@@ -218,7 +221,7 @@ impl Engine {
     fn check_numbers(&self, plans: &[Plan], message_count: usize) -> Result<(), Error> {
         let needed = NUMBERS_PER_MESSAGE.saturating_mul(message_count as u64);
         let targets = plans.iter().flat_map(Plan::targets);
-        // A rule with an action makes a copy of its own, and a subscription has a bounded number of rules.
+        // A rule with an action makes its own copy, and the number of rules of a subscription is limited.
         let factor = (limits::SQL_RULES_PER_TOPIC_MAX + limits::CORRELATION_RULES_PER_TOPIC_MAX) as u64 + 2;
         for queue in targets.filter_map(|to| self.queues.get(to)) {
             if queue.numbers_left() / factor < needed {
@@ -228,7 +231,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A topic's size is that of all its subscriptions.
+    /// Checks the size of a topic, which is that of all its subscriptions.
     fn check_topic_size(&self, entity: EntityId, messages: &[NewMessage]) -> Result<(), Error> {
         let Some(queue) = self.queues.get(&entity) else { return Ok(()) };
         let Some(max) = queue.settings.max_size_bytes else { return Ok(()) };
@@ -240,13 +243,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Bytes of what waits in a topic and in its subscriptions. A body counts once for each copy.
+    /// Returns the bytes of the messages in a topic and in its subscriptions. A body counts once for each copy.
     pub fn topic_size(&self, topic: EntityId) -> u64 {
         let all = std::iter::once(topic).chain(self.subscriptions(topic));
         all.filter_map(|entity| self.queues.get(&entity)).map(|queue| queue.size_bytes()).sum()
     }
 
-    /// Does with a message of a topic what was planned.
+    /// Executes the plan for a message of a topic.
     pub(crate) fn put(
         &mut self,
         now: Timestamp,
@@ -272,7 +275,8 @@ impl Engine {
         SequenceNumber::default()
     }
 
-    /// Puts the copies of a message into subscriptions. `was_scheduled`: it has waited in the topic, and its body belongs to a message already.
+    /// Stores the copies of a message in subscriptions. `was_scheduled`: it waited in the topic, and its body already
+    /// belongs to a message.
     fn copy(
         &mut self,
         now: Timestamp,
@@ -345,7 +349,8 @@ impl Engine {
         }
     }
 
-    /// The same attributes with where the copy waits, if the subscription has an order; and whether the message named a class that there is not.
+    /// Returns the attributes with the lane of the copy, if the subscription has an order; and whether the message
+    /// specified an unknown class.
     fn in_lane(&self, to: EntityId, attributes: &Attributes, view: &Bytes, seed: u64) -> (Attributes, bool) {
         let order = self.queues.get(&to).and_then(|queue| queue.main.messages.order());
         let (lane, is_misfit) = order.map(|order| order.classify(view, seed)).unzip();
@@ -365,7 +370,7 @@ impl Engine {
         }
     }
 
-    /// Whether one of those who get the message may forward it, to where its id may matter.
+    /// Returns whether a subscription that gets the message may forward it to a queue that needs its message id.
     fn hands_on(&self, plan: &Plan) -> bool {
         let mut queues = plan.targets().filter_map(|to| self.queues.get(to));
         queues.any(|queue| {
@@ -373,7 +378,8 @@ impl Engine {
         })
     }
 
-    /// Why a copy goes to the dead-letter queue, as a reason and a sentence; `changed`: what is wrong with what an action made of it.
+    /// Returns why a copy goes to the dead-letter queue, as a reason and a sentence. `changed`: the error in the result
+    /// of an action.
     fn problem(
         &self,
         to: EntityId,
@@ -390,7 +396,8 @@ impl Engine {
         attributes.session.is_none() && queue.is_some_and(|queue| queue.settings.requires_session)
     }
 
-    /// Hands on scheduled messages that are due by `now`, at most about `max` steps; tells how many.
+    /// Distributes scheduled messages that are due by `now`, in approximately `max` steps or fewer; returns the number
+    /// of steps.
     pub(crate) fn tick_topic(
         &mut self,
         now: Timestamp,
@@ -457,12 +464,12 @@ impl Engine {
         Ok(())
     }
 
-    /// An entity, behind its subscriptions if it is a topic.
+    /// Returns an entity, after its subscriptions if it is a topic.
     pub(crate) fn with_subscriptions(&self, entity: EntityId) -> Vec<EntityId> {
         self.subscriptions(entity).chain([entity]).collect()
     }
 
-    /// Whether the entity can be what it says it is, and where it belongs.
+    /// Registers a topic or subscription, and checks that its kind and its parent are valid.
     pub(crate) fn insert_topic(&mut self, queue: &Queue) -> Result<(), ReplayError> {
         let entity = queue.entity;
         let fits = queue.name.is_subscription() == (queue.kind == EntityKind::Subscription);
@@ -494,7 +501,7 @@ impl Engine {
     }
 }
 
-/// The session that a view speaks of.
+/// Returns the session in a view.
 fn session_of(view: &[u8]) -> Option<SessionId> {
     Entries::of(view).find_map(|entry| match entry {
         Ok(ViewProperty::System(SystemProperty::SessionId, ValueRef::Text(text))) => {
@@ -504,7 +511,8 @@ fn session_of(view: &[u8]) -> Option<SessionId> {
     })
 }
 
-/// A single message always passes: its topic has a bounded number of filters.
+/// Checks the number of filter evaluations. A single message always passes: the number of its topic's filters is
+/// limited.
 fn check_evaluations(rule_count: usize, message_count: usize) -> Result<(), Error> {
     let max = limits::SQL_EVALUATIONS_MAX / rule_count.max(1);
     if message_count > max.max(1) {
@@ -517,7 +525,7 @@ fn is_scheduled(attributes: &Attributes, now: Timestamp) -> bool {
     attributes.scheduled_for.is_some_and(|due| due > now)
 }
 
-/// The properties of a message as an action has changed them.
+/// Returns the properties of a message after the changes of an action.
 fn changed_view(view: &Bytes, changes: &Bytes) -> Bytes {
     let list = Changes::decode(changes).unwrap_or_default();
     let mut seen = ViewBuilder::new();
@@ -561,7 +569,7 @@ fn concerns_same(one: &Change, other: &Change) -> bool {
     }
 }
 
-/// What an action makes of a message's attributes; and what is wrong with it, if the copy cannot be as the action says.
+/// Applies the changes of an action to a message's attributes. Also returns the error if a change is not possible.
 fn changed(base: &Attributes, now: Timestamp, changes: Bytes) -> (Attributes, Option<String>) {
     let mut attributes = base.clone();
     let list = Changes::decode(&changes).unwrap_or_default();
@@ -580,7 +588,7 @@ fn changed(base: &Attributes, now: Timestamp, changes: Bytes) -> (Attributes, Op
     (attributes, None)
 }
 
-/// The system properties that a queue goes by; the others are only shown.
+/// Sets the system properties that a queue uses; the others are only shown.
 fn set_system(
     attributes: &mut Attributes,
     now: Timestamp,

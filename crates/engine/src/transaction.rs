@@ -1,7 +1,7 @@
-//! Several settlements and sends as one.
+//! Several settlements and sends as one command.
 //!
-//! A message that a transaction schedules gets its sequence number before it is stored, because the client may cancel it by that number.
-//! The number is reserved durably with the step. It stays unused if the transaction is rolled back.
+//! A message that a transaction schedules gets its sequence number before it is stored, because the client may cancel
+//! it by that number. The number is reserved durably with the step. It stays unused if the transaction is rolled back.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,19 +17,19 @@ use crate::message::{Attributes, EntityId, NewMessage, ReceiverId, Settlement, c
 use crate::output::Output;
 use crate::plan::{Plan, check_copies};
 
-/// What a transaction does, all or nothing.
+/// The operations of a transaction, all or nothing.
 #[derive(Debug, Default)]
 pub struct Transaction {
     /// Settlements of messages of one queue.
     pub settles: Vec<(SubQueue, LockToken, Settlement)>,
-    /// Deletes scheduled messages of queues and topics of this shard.
+    /// Scheduled messages of queues and topics of this shard to delete.
     pub cancels: Vec<(EntityId, SequenceNumber)>,
     pub states: Vec<NewState>,
     /// Messages to any queues.
     pub sends: Vec<(EntityName, NewMessage)>,
 }
 
-/// Sets the state of a session of a queue of this shard.
+/// A new state for a session of a queue of this shard.
 #[derive(Debug)]
 pub struct NewState {
     pub entity: EntityId,
@@ -39,7 +39,7 @@ pub struct NewState {
     pub state: Option<Bytes>,
 }
 
-/// Messages to queues of this shard, and what becomes of those to topics, in the same order.
+/// Messages to queues of this shard, and the plans of those to topics, in the same order.
 type Local = (Vec<(EntityId, NewMessage)>, BTreeMap<EntityId, VecDeque<Plan>>);
 
 impl Engine {
@@ -62,8 +62,8 @@ impl Engine {
         })
     }
 
-    /// Commits a transaction of the queue `entity` in the shard `here`. Messages for other shards go by way of the queue: they are part of the
-    /// transaction, and are brought to their targets afterwards.
+    /// Commits a transaction of the queue `entity` in the shard `here`. Messages for other shards go through the
+    /// queue's outbox: they are part of the transaction, and are transferred to their targets afterwards.
     pub fn commit(
         &mut self,
         now: Timestamp,
@@ -85,7 +85,7 @@ impl Engine {
         let (local, mut plans) = self.check_local(now, local)?;
         self.command(now, entity, |queue| {
             queue.check_numbers(remote.len() + local.len())?;
-            // Those for this queue itself come first.
+            // Messages for this queue itself come first.
             let bodies = local.iter().filter(|(target, _)| *target == entity).map(|(_, message)| message);
             queue.check_bodies(bodies.chain(remote.iter().map(|(_, message)| message)))
         })?;
@@ -147,8 +147,8 @@ impl Engine {
         Ok(by_entity)
     }
 
-    /// Whether the queues and topics of this shard would take their messages; with their numbers in place of their names, and with what
-    /// becomes of those to topics.
+    /// Checks that the queues and topics of this shard accept their messages. Returns them with ids in place of names,
+    /// and with the plans of those to topics.
     fn check_local(&mut self, now: Timestamp, sends: Vec<(EntityName, NewMessage)>) -> Result<Local, Error> {
         let mut by_queue: BTreeMap<EntityId, Vec<NewMessage>> = BTreeMap::new();
         let mut found = Vec::with_capacity(sends.len());
@@ -199,7 +199,7 @@ impl Engine {
     }
 }
 
-/// Limits what a transaction adds to its group of the journal. Large bodies are not part of the group.
+/// Limits the bytes that a transaction adds to its commit group. Large bodies are not part of the group.
 fn check_size(transaction: &Transaction) -> Result<(), Error> {
     let in_group = transaction.sends.iter().filter(|(_, message)| !message.body.is_standalone());
     let sent = in_group.map(|(_, message)| message.size_bytes as usize);

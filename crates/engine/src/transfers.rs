@@ -1,8 +1,9 @@
-//! The outbox: messages on their way to other queues, which may live in other shards.
+//! The outbox: messages in transit to other queues, which may be in other shards.
 //!
-//! Each shard numbers what it has for each other shard. Messages of one such route travel in the order of their numbers, and the target keeps the
-//! newest number that it has taken, so a message that is brought twice is taken once. A route has one batch under way at a time; a message that
-//! the target refuses ends the batch, and is set aside here before anything behind it travels.
+//! Each shard numbers its messages for each other shard. Messages of one such route travel in the order of their
+//! numbers, and the target stores the newest number that it has accepted, so a message that is transferred twice is
+//! stored once. A route has one batch in flight at a time. A message that the target rejects ends the batch, and is
+//! dead-lettered here before any later message travels.
 
 use std::collections::BTreeMap;
 
@@ -17,27 +18,27 @@ use crate::queue::Queue;
 
 const REASON_REFUSED: &str = "TransferFailed";
 
-/// No shard comes near it; only damage does.
+/// No shard reaches it without damage.
 pub(crate) const OUT_NUMBER_MAX: u64 = u64::MAX / 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
-    /// Which shard a name lies in.
+    /// Maps a name to its shard.
     pub(crate) placement: Placement,
-    /// What goes to each shard.
+    /// The messages for each shard.
     pub(crate) routes: BTreeMap<ShardId, Route>,
-    /// The newest number taken from each shard.
+    /// The newest number accepted from each shard.
     pub(crate) arrived: BTreeMap<ShardId, u64>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Route {
-    /// The newest number given out.
+    /// The newest assigned number.
     pub(crate) newest: u64,
     pub(crate) pending: BTreeMap<u64, (EntityId, SequenceNumber)>,
 }
 
-/// A message that is to be brought to another queue.
+/// A message to transfer to another queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutMessage {
     pub number: u64,
@@ -48,12 +49,12 @@ pub struct OutMessage {
 }
 
 impl Transfers {
-    /// The number that the next message for `target` gets.
+    /// Returns the number that the next message for `target` gets.
     pub(crate) fn next_number(&self, target: &EntityName) -> u64 {
         self.routes.get(&self.placement.of(target)).map_or(0, |route| route.newest) + 1
     }
 
-    /// The way that a fact is about to take a message off, if it does.
+    /// Returns the transfer that a fact is about to end, if it does.
     pub(crate) fn leaving(queue: &Queue, fact: &Fact) -> Option<Transfer> {
         let (Fact::Completed { sub_queue: SubQueue::Transfer, sequence_number, .. }
         | Fact::TransferFailed { sub_queue: SubQueue::Transfer, sequence_number, .. }) = fact
@@ -63,7 +64,7 @@ impl Transfers {
         queue.transfer.messages.details_of(*sequence_number).and_then(|details| details.transfer.clone())
     }
 
-    /// Whether a message that a fact sends off is the next in its route.
+    /// Checks that a message that a fact sends off is the next of its route.
     pub(crate) fn check(&self, fact: &Fact) -> Result<(), ReplayError> {
         let Some((target, number)) = sent_off(fact) else { return Ok(()) };
         let shard = self.placement.of(target);
@@ -74,7 +75,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Keeps the routes in step with the queues.
+    /// Updates the routes after a fact changed a queue.
     pub(crate) fn follow(&mut self, fact: &Fact, leaving: Option<Transfer>) {
         if let Some(transfer) = leaving
             && let Some(route) = self.routes.get_mut(&self.placement.of(&transfer.target))
@@ -107,7 +108,7 @@ impl Transfers {
     }
 }
 
-/// Where a fact sends a message off to, and as which number of its route.
+/// Returns the target to which a fact sends a message, and its number on the route.
 fn sent_off(fact: &Fact) -> Option<(&EntityName, u64)> {
     match fact {
         Fact::TransferStarted { target, number, .. } => Some((target, *number)),
@@ -117,12 +118,13 @@ fn sent_off(fact: &Fact) -> Option<(&EntityName, u64)> {
 }
 
 impl Engine {
-    /// Shards that something waits for.
+    /// Returns the shards with messages in the outbox.
     pub fn transfer_targets(&self) -> impl Iterator<Item = ShardId> {
         self.transfers.routes.iter().filter(|(_, route)| !route.pending.is_empty()).map(|(shard, _)| *shard)
     }
 
-    /// The next messages for a shard, in order: at most `count_max`, and no more than `size_bytes_max` together unless it is a single one.
+    /// Returns the next messages for a shard, in order: at most `count_max`, and at most `size_bytes_max` together
+    /// unless it is a single one.
     pub fn outgoing(&self, shard: ShardId, count_max: usize, size_bytes_max: u64) -> Vec<OutMessage> {
         let Some(route) = self.transfers.routes.get(&shard) else { return Vec::new() };
         let mut size_bytes = 0;
@@ -147,7 +149,7 @@ impl Engine {
         Some(OutMessage { number, target, body: entry.body, size_bytes: entry.size_bytes, attributes })
     }
 
-    /// The shard has taken everything up to number `upto`.
+    /// Removes the messages up to number `upto`, which the shard has accepted.
     pub fn transferred(&mut self, shard: ShardId, upto: u64, out: &mut Output) {
         let Some(route) = self.transfers.routes.get(&shard) else { return };
         let done: Vec<_> = route.pending.range(..=upto).map(|(_, &place)| place).collect();
@@ -156,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// The shard does not take this message: it is set aside with the reason.
+    /// Moves a message that the shard rejected to the transfer dead-letter queue, with the reason.
     pub fn transfer_refused(&mut self, shard: ShardId, number: u64, reason: String, out: &mut Output) {
         let route = self.transfers.routes.get(&shard);
         let Some(&(entity, sequence_number)) = route.and_then(|route| route.pending.get(&number)) else {
@@ -168,7 +170,8 @@ impl Engine {
         self.record(Fact::TransferFailed { entity, sub_queue, sequence_number, patch }, out);
     }
 
-    /// A message from another shard, or from this one to itself. Says whether it was stored: one that was taken before is not stored again.
+    /// Stores a message from another shard, or from this one to itself. Returns whether it was stored: one that was
+    /// accepted before is not stored again.
     pub fn arrive(
         &mut self,
         now: Timestamp,
@@ -197,7 +200,7 @@ impl Engine {
         Ok(out.facts.len() > fact_count)
     }
 
-    /// Hands on what waits in a sub-queue that forwards; at most `max`. Returns how many.
+    /// Forwards the waiting messages of a sub-queue that forwards; at most `max`. Returns their number.
     pub(crate) fn forward(
         &mut self,
         entity: EntityId,
@@ -220,8 +223,8 @@ impl Engine {
         max
     }
 
-    /// Whether messages of a queue would be dropped by `target` because they came from there: it is the queue itself or the subscription's
-    /// own topic, and detects duplicates.
+    /// Returns whether `target` would drop messages of a queue as duplicates because they came from there: it is the
+    /// queue itself or the subscription's own topic, and detects duplicates.
     fn comes_back_as_duplicate(&self, queue: &Queue, target: &EntityName) -> bool {
         let is_own = queue.name == *target || queue.name.topic().is_some_and(|topic| topic == *target);
         let target = self.find(target).filter(|_| is_own).and_then(|entity| self.queues.get(&entity));

@@ -1,7 +1,7 @@
-//! Receivers that are told which message their sub-queue would hand out next.
+//! Receivers that are notified of the message that their sub-queue would deliver next.
 //!
-//! Whoever receives from several queues as from one compares their heads, and then takes a *run* from the one whose turn it is. Nothing is
-//! locked for being told, and where nobody watches it costs nothing.
+//! A client that receives from several queues as from one compares their heads, and then takes a *run* from the queue
+//! with the most urgent head. A notification locks nothing, and without watchers there is no cost.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,11 +13,12 @@ use crate::message::ReceiverId;
 use crate::output::Output;
 use crate::queue::Queue;
 
-/// The message that a sub-queue would hand out next.
+/// The message that a sub-queue would deliver next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub sequence_number: SequenceNumber,
-    /// By what heads of several queues compare: when it came, and later by the offset of its class if the queue goes by age.
+    /// The value by which heads of several queues compare: the time of enqueueing, plus the offset of its class if the
+    /// queue orders by age.
     pub urgency: Timestamp,
 }
 
@@ -25,12 +26,12 @@ pub struct Head {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadChange {
     pub receiver: ReceiverId,
-    /// What the receiver said when it asked.
+    /// The serial of the receiver's request.
     pub serial: u32,
     pub head: Option<Head>,
 }
 
-/// Who watches what. Lives only in memory, as receivers do.
+/// The watchers of each sub-queue. Kept only in memory, like receivers.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     by_address: BTreeMap<Address, Vec<Watcher>>,
@@ -40,16 +41,16 @@ pub(crate) struct Watchers {
 struct Watcher {
     receiver: ReceiverId,
     serial: u32,
-    /// The last word that it heard; at first none.
+    /// The last head that was reported to it; initially none.
     told: Option<Option<Head>>,
 }
 
-/// Sub-queues that are watched and in which something has changed.
+/// Watched sub-queues with changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changed(VecDeque<Address>);
 
 impl Changed {
-    /// Takes note of a change.
+    /// Notes a change.
     #[inline]
     pub(crate) fn note(&mut self, queue: &mut Queue, sub_queue: SubQueue) {
         let noted = &mut queue.part_mut(sub_queue).noted;
@@ -61,9 +62,10 @@ impl Changed {
 }
 
 impl Engine {
-    /// Tells the receiver in [`Output::heads`] of each [`Engine::deliver`] what its sub-queue would hand out next, whenever that has changed; or
-    /// stops to, for `None`; and once more when the receiver held all that it may and gives something back. To ask again, with another serial, is to hear it again. For receivers of a whole sub-queue; one of a session hears of
-    /// what it does not get.
+    /// Starts to report the next message of the receiver's sub-queue in [`Output::heads`] of each [`Engine::deliver`],
+    /// whenever it has changed; `None` stops it. It is reported again after the receiver was at its limit and settles a
+    /// message. A request with another serial repeats the report. Meant for receivers of a whole sub-queue; the reports
+    /// to a receiver of a session include messages that it does not get.
     pub fn watch(&mut self, receiver: ReceiverId, serial: Option<u32>) {
         let Some(address) = self.receivers.by_id.get(&receiver).map(|receiver| receiver.address) else {
             return;
@@ -82,15 +84,15 @@ impl Engine {
         self.agenda.changed.note(queue, address.sub_queue);
     }
 
-    /// Gives the receiver up to `credit` messages, none that is less urgent than `not_after`, and then takes the rest of the credit back: the
-    /// same as a drain, and told in the same way.
+    /// Grants the receiver up to `credit` messages, none less urgent than `not_after`, and then revokes the rest of the
+    /// credit: the same as a drain, and reported in the same way.
     pub fn take_run(&mut self, receiver: ReceiverId, credit: u32, not_after: Option<Timestamp>) {
         self.set_not_after(receiver, not_after);
         self.set_credit(receiver, credit);
         self.drain(receiver);
     }
 
-    /// Who could not take the head because of its bound, and now can, hears of it once more.
+    /// Repeats the head for receivers that could not take it because of their limit, and now can.
     fn repeat_heads(&mut self) {
         for id in std::mem::take(&mut self.receivers.made_room) {
             let Some(address) = self.receivers.by_id.get(&id).map(|receiver| receiver.address) else {
@@ -105,7 +107,7 @@ impl Engine {
         }
     }
 
-    /// To be called when everything of a batch is decided.
+    /// Reports changed heads. Called when all commands of a batch are decided.
     pub(crate) fn tell_heads(&mut self, now: Timestamp, out: &mut Output) {
         self.repeat_heads();
         while let Some(address) = self.agenda.changed.0.pop_front() {
@@ -114,7 +116,7 @@ impl Engine {
                 continue;
             };
             let head = head(now, queue, address.sub_queue);
-            // To look for a head may find that all are over their rates, and when that ends.
+            // The search for a head may find that all classes are over their rates, and when that ends.
             self.agenda.note(queue);
             queue.part_mut(address.sub_queue).noted.has_changed = false;
             for watcher in self.watchers.by_address.get_mut(&address).into_iter().flatten() {
@@ -128,7 +130,7 @@ impl Engine {
     }
 }
 
-/// Takes note that a receiver may hold more, if anybody watches where it receives.
+/// Notes that a receiver may hold more, if its sub-queue has watchers.
 pub(crate) fn note_room(queue: &Queue, id: ReceiverId, at: Address, made_room: &mut Vec<ReceiverId>) {
     if queue.part(at.sub_queue).noted.is_watched {
         made_room.push(id);
@@ -140,7 +142,7 @@ fn head(now: Timestamp, queue: &mut Queue, sub_queue: SubQueue) -> Option<Head> 
     Some(Head { sequence_number, urgency: urgency(queue, sub_queue, sequence_number) })
 }
 
-/// By what a message compares with those of other queues.
+/// Returns the value by which a message compares with those of other queues.
 pub(crate) fn urgency(queue: &Queue, sub_queue: SubQueue, number: SequenceNumber) -> Timestamp {
     let messages = &queue.part(sub_queue).messages;
     let Some(entry) = messages.get(number) else { return Timestamp::MAX };

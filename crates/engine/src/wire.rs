@@ -1,4 +1,4 @@
-//! What is particular to queues, as bytes. The forms are those of [`peeklock_types::wire`].
+//! The encoding of the types of queues. The forms are those of [`peeklock_types::wire`].
 
 use peeklock_types::wire::tags::{
     attribute, dead_letter, detail, lane, origin, patch_part, reserved, stored_rule, transfer,
@@ -164,7 +164,8 @@ impl Wire for PatchPart {
     }
 }
 
-/// Just what a record says of the settings: times in whole milliseconds. After a restart a queue must not know more or less than before.
+/// Returns the settings as a record stores them: times in whole milliseconds. After a restart a queue must have exactly
+/// the same settings.
 pub(crate) fn kept(settings: &QueueSettings) -> QueueSettings {
     let mut bytes = Vec::new();
     settings.put_value(&mut bytes);
