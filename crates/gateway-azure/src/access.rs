@@ -1,4 +1,4 @@
-//! The rights of a connection: tokens, claims, and the links that rest on them.
+//! The rights of a connection: its tokens, its claims, and the links that depend on them.
 
 mod cbs;
 mod claims;
@@ -11,13 +11,13 @@ use cbs::PendingTokens;
 use claims::Claims;
 pub(crate) use claims::Need;
 
-/// The claims of a connection, and its tokens whose entities are looked for.
+/// The claims of a connection, and its tokens whose entities are being looked up.
 pub(crate) struct Access {
     claims: Claims,
     tokens: PendingTokens,
-    /// Whether it is certain which namespace the peer uses.
+    /// Whether the namespace of the peer is certain.
     is_at_home: bool,
-    /// The replies and the policies of another namespace that the peer has turned out to use.
+    /// The replies and the policies of the namespace that the connection has moved to.
     moved: Option<(Replies, watch::Receiver<u64>)>,
 }
 

@@ -1,4 +1,4 @@
-//! The one table from what went wrong inside to what a peer is told.
+//! Maps internal errors to the AMQP errors that a peer receives.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use crate::hub::hub_refusal;
 
 const DESCRIPTION_CHARS_MAX: usize = 1000;
 
-/// A refusal on its way to the peer: the condition that SDKs map to their exceptions, and the status that management answers with.
+/// An error for the peer: the condition that SDKs map to their exceptions, and the status of management responses.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: i32,
     pub(crate) condition: &'static str,
     pub(crate) description: String,
-    /// When the same may succeed.
+    /// The time after which a retry may succeed.
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// How the service begins its sentences about entities.
+/// The start of the service's error texts about entities.
 pub(crate) const ENTITY: &str = "The messaging entity '";
 
-/// In the info of an error, and among the properties of a management response: in how many milliseconds to try again.
+/// The key for the milliseconds until a retry, in the info of an error and in the properties of a management response.
 pub(crate) const RETRY_AFTER_MS: &str = "retry-after-ms";
 
 impl Refusal {
@@ -49,7 +49,9 @@ impl Refusal {
         Refusal::new(400, condition::NOT_ALLOWED, description)
     }
 
-    /// SDK quirk: JavaScript and .NET know a missing entity by this sentence, whatever the condition. Used for nothing else.
+    /// Returns the error for a missing entity.
+    /// SDK quirk: JavaScript and .NET identify a missing entity by this text, whatever the condition, so no other error
+    /// uses it.
     pub(crate) fn no_such_entity(name: &EntityName) -> Self {
         let command = match name.topic_and_subscription() {
             Some((topic, subscription)) => format!("peeklock subscription create {topic} {subscription}"),
@@ -61,7 +63,7 @@ impl Refusal {
         Refusal::new(404, condition::NOT_FOUND, text)
     }
 
-    /// Programs look for "already exists", in the service's sentence.
+    /// Returns the error for an entity that already exists. Programs search for "already exists" in the service's text.
     fn already_exists(entity: &dyn std::fmt::Display, hint: &str) -> Self {
         Refusal::new(
             409,
@@ -70,7 +72,7 @@ impl Refusal {
         )
     }
 
-    /// Puts the host in front of the name in a sentence about an entity, as the service does.
+    /// Puts the host in front of the name in an error text about an entity, as the service does.
     pub(crate) fn at(mut self, host: &str) -> Self {
         if let Some(rest) = self.description.strip_prefix(ENTITY) {
             self.description = format!("{ENTITY}sb://{host}/{rest}");
@@ -83,7 +85,7 @@ impl Refusal {
         Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text)
     }
 
-    /// A request without a readable way back.
+    /// Returns the error for a request without a readable reply address.
     pub(crate) fn unreadable(error: &dyn std::fmt::Display) -> Self {
         Refusal::new(400, condition::DECODE_ERROR, format!("the request cannot be read: {error}"))
     }
@@ -109,7 +111,7 @@ impl Refusal {
 
 impl From<Refusal> for AmqpError {
     fn from(refusal: Refusal) -> Self {
-        // It repeats what peers chose to say, and must fit into one frame.
+        // The description contains texts that peers chose, and must fit into one frame.
         let end = refusal.description.char_indices().nth(DESCRIPTION_CHARS_MAX).map(|(at, _)| at);
         let mut description = refusal.description;
         description.truncate(end.unwrap_or(usize::MAX));
@@ -121,7 +123,7 @@ impl From<Refusal> for AmqpError {
     }
 }
 
-/// Cut off upwards: who waits for so long does not come too early.
+/// Returns the span in milliseconds, rounded up, so that a peer that waits this long does not retry too early.
 pub(crate) fn in_millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -132,7 +134,7 @@ impl From<NameError> for Refusal {
     }
 }
 
-/// A message that is not stored.
+/// The error for a message that was not stored.
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         let condition = match error {
@@ -158,7 +160,7 @@ impl From<SessionIdError> for Refusal {
     }
 }
 
-/// Why a receiver that was attached is attached no more.
+/// Returns the error for a receiver that the shard has detached.
 pub(crate) fn close_refusal(reason: CloseReason, path: &EntityPath) -> Refusal {
     match reason {
         CloseReason::Deleted => Refusal::no_such_entity(&path.name),
@@ -171,7 +173,7 @@ pub(crate) fn close_refusal(reason: CloseReason, path: &EntityPath) -> Refusal {
     }
 }
 
-/// `path` is what the peer was talking to.
+/// Returns the error for the peer. `path` is the entity of the link or request.
 pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
     let text = error.to_string();
     match error {
@@ -185,13 +187,13 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
             Refusal::new(409, condition::ENTITY_ALREADY_EXISTS, text)
         }
         Error::NotKept(_) => Refusal::new(500, condition::INTERNAL_ERROR, text),
-        // SDKs take this for "nothing there yet" and ask again.
+        // SDKs treat this as "no session yet" and retry.
         Error::NoSession => Refusal::new(408, condition::TIMEOUT, text),
-        // SDKs ask again after this, and then hear what is wrong with the queue now.
+        // SDKs retry after this, and then receive the current error of the queue.
         Error::Gone { .. } => Refusal::new(410, condition::DETACH_FORCED, text),
         Error::Engine(error) => engine_refusal(error, path, text),
         Error::Hub(error) => hub_refusal(error, None),
-        // No AMQP client asks about blobs, or sets the size of messages.
+        // AMQP clients do not use blobs and do not set the size of messages.
         Error::Blob(_) | Error::StandardTier { .. } => Refusal::new(400, condition::ARGUMENT_ERROR, text),
     }
 }
@@ -216,7 +218,7 @@ fn engine_refusal(error: &engine::Error, path: Option<&EntityPath>, text: String
         }
         E::Rule(_) | E::OrderExpression { .. } => (400, condition::ARGUMENT_ERROR),
         E::StillSending { .. } => (503, condition::SERVER_BUSY),
-        // SDKs wait a little after this condition and send again by themselves.
+        // SDKs wait briefly after this condition and then retry by themselves.
         E::Throttled { retry_after, .. } => {
             let refusal = Refusal::new(503, condition::SERVER_BUSY, text);
             return Refusal { retry_after: Some(*retry_after), ..refusal };

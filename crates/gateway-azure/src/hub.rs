@@ -1,7 +1,7 @@
-//! Event hubs: publishers, readers, and what `$management` tells of them.
+//! Event hubs: publishers, readers, and their requests to `$management`.
 //!
-//! A hub lives in the shard of its name, each partition in a shard of its own. So a link asks the hub first, and then speaks with the shard of its
-//! partition, or, for a publisher that names none, with those of all.
+//! A hub is in the shard of its name, and each partition is in its own shard. So a link first sends a request to the
+//! hub, and then uses the shard of its partition or, for a publisher without a partition, the shards of all partitions.
 
 mod address;
 pub(crate) mod attach;
@@ -33,7 +33,7 @@ use producer::{Numbered, Wish};
 use read::ReaderLine;
 pub(crate) use read::ReaderLink;
 
-/// The publishers and readers of a connection, and its requests about hubs. Their links have the rest of their state.
+/// The publishers and readers of a connection, and its requests about hubs. The links contain the rest of the state.
 #[derive(Default)]
 pub(crate) struct Hubs {
     requests: HubRequests,
@@ -41,7 +41,7 @@ pub(crate) struct Hubs {
     line: ReaderLine,
 }
 
-/// A link whose hub or partition is being asked.
+/// A link that waits for its hub or partition.
 pub(crate) struct PendingHub {
     pub(crate) attach: Box<Attach>,
     pub(crate) address: HubAddress,
@@ -49,22 +49,22 @@ pub(crate) struct PendingHub {
 }
 
 enum Step {
-    /// The hub is being looked for.
+    /// The lookup of the hub is in flight.
     Find,
-    /// The partition is asked what it knows of a producer.
+    /// The request for the producer's state in the partition is in flight.
     Producer { at: PartitionRef, wish: Wish },
-    /// The partition is asked to take a reader.
+    /// The request to attach the reader to the partition is in flight.
     Reader { at: PartitionRef, reader: Box<Reading> },
 }
 
-/// A partition, and where it lives.
+/// A partition and its shard.
 #[derive(Clone, Copy, Debug)]
 struct PartitionRef {
     shard: usize,
     partition: Partition,
 }
 
-/// What a reader wants.
+/// The settings of a reader.
 struct Reading {
     group: ConsumerGroup,
     start: StartAt,
@@ -74,27 +74,27 @@ struct Reading {
     fence: Fence,
 }
 
-/// The peer sends events to a hub.
+/// A link on which the peer sends events to a hub.
 pub(crate) struct Publisher {
     address: HubAddress,
     hub: HubId,
     destination: Destination,
-    /// It numbers its events.
+    /// The state of a publisher that numbers its events.
     numbered: Option<Numbered>,
     /// As in a [`SenderLink`](crate::connection::link::SenderLink).
     pub(crate) unconfirmed: u32,
     pub(crate) confirmed: u32,
 }
 
-/// Where events go.
+/// The destination of events.
 enum Destination {
-    /// To the partition of their key, or in turn.
+    /// The partition of the key, or round-robin.
     Any {
         partition_count: u32,
         next: u32,
         looked_at: Millis,
     },
-    /// All of them have the same key.
+    /// All events have the same key.
     Key {
         key: Arc<str>,
         partition_count: u32,
@@ -104,7 +104,7 @@ enum Destination {
 }
 
 impl PendingHub {
-    /// The shard that knows a reader for it.
+    /// Returns the shard that has a reader for this link.
     pub(crate) fn reads_from(&self) -> Option<usize> {
         match &self.step {
             Step::Reader { at, .. } => Some(at.shard),

@@ -9,7 +9,7 @@ use peeklock_types::Timestamp;
 
 use crate::error::Refusal;
 
-/// Returns the values that an entity needs of each message sent to it.
+/// Returns the values that an entity requires of each message.
 pub(crate) fn needs_of(found: &Found) -> Needs {
     Needs { message_id: found.needs_message_id, view: found.needs_view }
 }
@@ -24,12 +24,12 @@ pub(crate) fn store(
     Ok(peeklock_message::store(payload, now, needs, || fastrand::u128(..), out)?)
 }
 
-/// Refuses a message that is not valid AMQP.
+/// Returns the refusal for a message that is not valid AMQP.
 pub(crate) fn unreadable(error: DecodeError) -> Refusal {
     StoreError::from(error).into()
 }
 
-/// Hands on the message of a delivery, or each message of a batch; some, but not too many.
+/// Calls `take` with the message of a delivery, or with each message of a batch. Rejects an empty batch.
 pub(crate) fn each_message(
     message_format: u32,
     payload: &[u8],
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_are_taken_apart_and_empty_ones_refused() {
+    fn batches_are_split_and_empty_ones_are_rejected() {
         let mut builder = BatchBuilder::new(1000);
         for body in ["a", "b"] {
             assert!(builder.try_add(&Message::data(body).to_bytes()));

@@ -1,7 +1,7 @@
-//! AMQP as Azure Service Bus and Event Hubs speak it, in front of the broker.
+//! The AMQP protocol of Azure Service Bus and Event Hubs, in front of the broker.
 //!
-//! Translates and holds no rules of its own: what "complete" means is decided by the engine. Knows both the AMQP engine and the broker;
-//! nobody else does. One task owns one connection.
+//! The gateway translates and contains no rules of its own: the engine decides what "complete" means. Only this crate
+//! uses both the AMQP engine and the broker. One task owns one connection.
 
 mod access;
 mod connection;
@@ -38,14 +38,15 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// One namespace for everybody, whatever host name they use.
+    /// Creates a gateway with one namespace for all host names.
     pub fn new(broker: Broker, access: Access) -> Self {
         let first = Namespace { name: "default".to_owned(), hosts: Vec::new(), broker, access };
         Gateway::with_namespaces(first, Vec::new())
     }
 
-    /// A connection belongs to the namespace whose host it names, else to the only one that knows the name of its key, else to the first.
-    /// What it can see and which keys count is that namespace's alone.
+    /// Creates a gateway with several namespaces. A connection belongs to the namespace whose host it names, else to
+    /// the only one that has the name of its key, else to the first. Only entities and keys of that namespace are
+    /// visible to it.
     pub fn with_namespaces(first: Namespace, others: Vec<Namespace>) -> Self {
         let log_budget = LogBudget::default();
         Gateway { namespaces: Namespaces { first, others }, limits: Limits::default(), log_budget }
@@ -55,7 +56,8 @@ impl Gateway {
         Gateway { limits, ..self }
     }
 
-    /// Serves one connection until either side ends it, or until `stopping` turns true. The log names its peer by `from`.
+    /// Serves one connection until either side ends it, or until `stopping` becomes true. The log identifies its peer
+    /// by `from`.
     pub async fn serve<S>(
         &self,
         stream: S,
@@ -68,7 +70,7 @@ impl Gateway {
         driver::run(self, stream, from, stopping).await
     }
 
-    /// Tells a peer that there are as many connections as there may be.
+    /// Rejects a peer because the limit on connections is reached.
     pub async fn refuse_for_lack_of_room<S>(stream: S) -> std::io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Send,

@@ -1,4 +1,4 @@
-//! Requests to the `$management` of an entity, as Service Bus has them. Entities themselves are managed over HTTP.
+//! Requests to the `$management` of an entity, as in Service Bus. Entities themselves are managed over HTTP.
 
 mod answer;
 mod body;
@@ -37,7 +37,7 @@ use operation::Operation;
 use queue_group::QueueGroupRequest;
 use steps::Step;
 
-/// Requests of one connection that wait for their shards.
+/// The limit on requests of one connection that wait for their shards.
 const PENDING_MAX: usize = 10_000;
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ pub(crate) struct Management {
     next: u32,
 }
 
-/// Where a response goes.
+/// The destination of a response.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyTo {
     pub(crate) link: LinkNumber,
@@ -54,12 +54,12 @@ pub(crate) struct ReplyTo {
     pub(crate) correlation: Option<MessageId>,
 }
 
-/// A request to `$management` whose response has a place.
+/// A request to `$management` with a valid reply address.
 pub(crate) struct Received {
     pub(crate) reply_to: ReplyTo,
     pub(crate) path: Option<EntityPath>,
     pub(crate) request: RequestMessage,
-    /// The transaction that it is a step of.
+    /// The transaction that contains the request.
     pub(crate) transaction: Option<Bytes>,
 }
 
@@ -78,7 +78,7 @@ impl Received {
             return Err(Refusal::no_way_back(request.reply_to.as_deref()));
         };
         let reply_to = ReplyTo { link, place, correlation: request.message_id.clone() };
-        // Everything else is done outside of the transaction that it names.
+        // All other requests are performed outside the transaction that they name.
         let transaction = transaction_of(delivery).filter(|_| operation::is_step(&request)).cloned();
         Ok(Received { reply_to, path, request, transaction })
     }
@@ -89,19 +89,19 @@ struct PendingRequest {
     path: EntityPath,
     transaction: Option<Bytes>,
     form: Form,
-    /// What to do once the entity is found.
+    /// The operation to perform once the entity is found.
     todo: Option<Operation>,
-    /// Answers still to come.
+    /// The number of outstanding answers.
     remaining: usize,
     result: Result<Content, Refusal>,
-    /// It is asked of a group.
+    /// The state of a request to a queue group.
     group: Option<QueueGroupRequest>,
     /// Messages that a transaction schedules, until their sequence numbers are reserved.
     held: Option<HeldSend>,
 }
 
 impl Management {
-    /// Starts a request to an entity, or refuses it.
+    /// Starts a request to an entity, or rejects it.
     pub(crate) fn start(
         &mut self,
         context: &mut Context<'_>,
@@ -170,7 +170,7 @@ impl Management {
         Ok(())
     }
 
-    /// A shard has looked for the entity of a management request.
+    /// Handles a shard's lookup of the entity of a management request.
     pub(crate) fn on_management_found(
         &mut self,
         context: &mut Context<'_>,
@@ -196,7 +196,7 @@ impl Management {
         self.go_on(context, transactions, number, next);
     }
 
-    /// A shard has reserved the sequence numbers of messages that a transaction schedules.
+    /// Handles the reserved sequence numbers of messages that a transaction schedules.
     pub(crate) fn on_reserved(
         &mut self,
         context: &mut Context<'_>,
@@ -214,7 +214,7 @@ impl Management {
         self.go_on(context, transactions, number, next);
     }
 
-    /// A shard has answered a management request, or a part of it.
+    /// Handles a shard's answer to a management request, or to a part of it.
     pub(crate) fn on_management_answer<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -242,7 +242,7 @@ impl Management {
         }
     }
 
-    /// Responds to a request that goes no further.
+    /// Records a rejection of the next step, and sends the response if no answer is outstanding.
     fn go_on(
         &mut self,
         context: &mut Context<'_>,
@@ -259,7 +259,7 @@ impl Management {
         self.finish_request(context, transactions, number);
     }
 
-    /// Responds if all answers are there.
+    /// Sends the response if all answers have arrived.
     fn finish_request(&mut self, context: &mut Context<'_>, transactions: &mut Transactions, number: u32) {
         if self.requests.get(&number).is_none_or(|pending| pending.remaining > 0) {
             return;
@@ -279,7 +279,7 @@ impl Management {
         }
     }
 
-    /// The entity is there: now for what was asked of it.
+    /// Performs the operation after the entity was found.
     fn ask_entity(
         &mut self,
         context: &mut Context<'_>,
@@ -330,7 +330,7 @@ impl Management {
         Ok(())
     }
 
-    /// The session of the link for which a request speaks.
+    /// Returns the session of the link that a request names.
     fn session_of_link<'c>(
         &self,
         context: &'c Context<'_>,
@@ -344,7 +344,7 @@ impl Management {
         })
     }
 
-    /// The receiver on this connection that holds the session.
+    /// Returns the receiver on this connection that holds the session.
     fn hold_of(
         &self,
         context: &Context<'_>,
@@ -357,7 +357,7 @@ impl Management {
             }
             _ => None,
         });
-        // A link that has lost the session may still be there when a newer one has it.
+        // A link that has lost the session may still exist when a newer one holds it.
         let held = held.max();
         let receiver = held.ok_or_else(|| Refusal::session_lock_lost(path))?;
         Ok(SessionHold { session: session.clone(), receiver })
@@ -367,7 +367,8 @@ impl Management {
 impl Management {
     fn insert(&mut self, request: PendingRequest) -> u32 {
         let number = self.next;
-        // Far fewer than 2^32 are open at a time, so a number that comes round again is free.
+        // Far fewer than 2^32 requests are in flight at a time, so a number is free again when the counter wraps
+        // around.
         self.next = self.next.wrapping_add(1);
         self.requests.insert(number, request);
         number

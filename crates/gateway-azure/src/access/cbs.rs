@@ -22,10 +22,10 @@ use crate::message::RequestMessage;
 use crate::queue_group::join::queue_group_of;
 use crate::transaction::Transactions;
 
-/// Tokens of one connection whose entities are being looked for.
+/// The limit on tokens of one connection whose entities are being looked up.
 const PENDING_MAX: usize = 10_000;
 
-/// Answers to put-token that wait for a shard.
+/// Responses to put-token that wait for a shard.
 #[derive(Default)]
 pub(crate) struct PendingTokens {
     waiting: FxHashMap<u32, (ReplyTo, EntityName)>,
@@ -56,7 +56,7 @@ impl Access {
         Ok(())
     }
 
-    /// Takes the token, and returns the entity that it is for, unless that needs no search.
+    /// Accepts the token and returns its entity. Returns `None` if no lookup is required.
     fn put_token(
         &mut self,
         context: &mut Context<'_>,
@@ -69,22 +69,24 @@ impl Access {
         }
         let audience = request.property("name").and_then(Value::as_str).ok_or("the request has no 'name'")?;
         let token = request.body.as_str().ok_or("the request's body is not a token")?;
-        // The 'type' is not looked at. SDK quirk: Python labels its shared access signatures 'jwt'.
+        // The 'type' is ignored. SDK quirk: Python labels its shared access signatures 'jwt'.
         self.take_token(context, transactions, token, audience)?;
         Ok(entity_of(audience).filter(|path| queue_group_of(context, path).is_none()).map(|path| path.name))
     }
 
-    /// Whether the entity exists is for those to know who may use it, so this comes after the token was taken.
+    /// Looks up the entity of a token that was accepted. Only peers with a valid token may find out whether an entity
+    /// exists.
     fn look_for(&mut self, context: &mut Context<'_>, reply_to: ReplyTo, name: EntityName) {
         let number = self.tokens.next;
-        // Far fewer than 2^32 wait at a time, so a number that comes round again is free.
+        // Far fewer than 2^32 lookups are in flight at a time, so a number is free again when the counter wraps around.
         self.tokens.next = number.wrapping_add(1);
         self.tokens.waiting.insert(number, (reply_to, name.clone()));
         let shard = context.namespace.broker.place(&name);
         context.ask(shard, FindWaiter::Token(number), Find { name });
     }
 
-    /// The shard knows whether the entity of a token exists. Everything else about it is found out by the links that use it.
+    /// Handles the shard's answer on whether the entity of a token exists. The links that use the entity check
+    /// everything else.
     pub(crate) fn on_token_answer(
         &mut self,
         context: &mut Context<'_>,
@@ -99,9 +101,10 @@ impl Access {
         self.respond_to_token(context, reply_to, result);
     }
 
-    /// SDK quirk: the response names no error condition, because SDKs show the description only without one: Python drops it and prints
-    /// `amqp:client-error`, and JavaScript tries again on the service's `com.microsoft:auth-failed` and ends with an error without text. All of
-    /// Python, JavaScript, Go, Java and .NET know what the status means.
+    /// Sends the response to put-token.
+    /// SDK quirk: the response contains no error condition, because SDKs show the description only without one: Python
+    /// drops it and prints `amqp:client-error`, and JavaScript retries after the service's `com.microsoft:auth-failed`
+    /// and ends with an error without text. Python, JavaScript, Go, Java and .NET all understand the status.
     fn respond_to_token(
         &mut self,
         context: &mut Context<'_>,
@@ -109,7 +112,7 @@ impl Access {
         result: Result<(), (i32, String)>,
     ) {
         let (status, description) = match result {
-            // SDK quirk: azservicebus for Rust takes nothing but 202 for success.
+            // SDK quirk: azservicebus for Rust accepts only 202 as success.
             Ok(()) => (202, "Accepted".to_owned()),
             Err(refused) => refused,
         };
@@ -119,10 +122,11 @@ impl Access {
     }
 }
 
-/// The entity that an audience names. `None` for the namespace, and for names that no entity can have: links are refused those.
+/// Returns the entity that an audience names. Returns `None` for the namespace, and for names that no entity can have:
+/// links to those are rejected.
 fn entity_of(audience: &str) -> Option<EntityPath> {
     let path = peeklock_access::normalize(audience);
-    // SDK quirk: Python puts its tokens for a consumer group, which no link can name.
+    // SDK quirk: Python puts its tokens for a consumer group, which cannot be the address of a link.
     let group = consumer_group_of(without_management(&path).unwrap_or(&path));
     match Node::parse(group.map_or(&path, |(hub, _)| hub)) {
         Ok(Node::Entity(path)) => Some(path),
@@ -137,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_audience_names_its_entity() {
+    fn audiences_map_to_their_entities() {
         let cases = [
             ("amqp://host/orders", Some("orders")),
             ("sb://host:5672/orders/", Some("orders")),

@@ -1,7 +1,8 @@
-//! What the peer has shown that it may do, what its links rest on, and what becomes of them when a claim ends.
+//! The claims of the peer, the links that depend on them, and the end of those links when a claim ends.
 //!
-//! Every link and every management call is checked against the claims that hold at that moment. A link rests on them for as long as it lives:
-//! when the token ends without another in its place, or its key is removed or replaced, the link is detached.
+//! Every link and every management call is checked against the claims that are valid at that moment. A link depends on
+//! them for its whole life: when the token expires without a replacement, or its key is removed or replaced, the link
+//! is detached.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::error::Refusal;
 use crate::namespace::Namespace;
 use crate::transaction::Transactions;
 
-/// A right that a link was given its place for.
+/// A right that a link requires.
 #[derive(Clone, Debug)]
 pub(crate) struct Need {
     pub(crate) right: Right,
@@ -29,9 +30,9 @@ pub(crate) struct Need {
 /// The claims of one connection.
 pub(crate) struct Claims {
     held: Vec<Claim>,
-    /// When the first of them ends.
+    /// The earliest end of a claim.
     next_end: Option<End>,
-    /// Since when there is none, and what has come in since.
+    /// The time since which there is no claim, and the input since then.
     bare: Option<Bare>,
 }
 
@@ -40,8 +41,9 @@ struct Bare {
     input_bytes: usize,
 }
 
-/// The end of a claim, by the clock of its issuer and by that of the connection. The second is reckoned once: both are cut to milliseconds, and
-/// a deadline that moves to and fro by one would set the timer anew each time.
+/// The end of a claim, by the clock of its issuer and by that of the connection. The second is computed once: both
+/// clocks are truncated to milliseconds, and a deadline that moves back and forth by one would reset the timer each
+/// time.
 #[derive(Clone, Copy)]
 struct End {
     at_s: u64,
@@ -58,13 +60,13 @@ struct Moment {
 impl End {
     fn new(at_s: u64, now: Moment) -> Self {
         let left_ms = at_s.saturating_mul(1000).saturating_sub(now.wall.as_millis());
-        // One more, because of what was cut off: to wake before the end would be in vain.
+        // One millisecond more, because of the truncation: a timer that fires before the end would have no effect.
         let deadline = now.millis.after(Duration::from_millis(left_ms.saturating_add(1)));
         End { at_s, deadline }
     }
 }
 
-/// Why a claim does not hold any more.
+/// The reason why a claim is no longer valid.
 #[derive(Clone, Copy)]
 enum Loss {
     Expired,
@@ -91,7 +93,7 @@ impl Claims {
         self.bare = None;
     }
 
-    /// Takes out what is lost.
+    /// Removes and returns the claims that are lost.
     fn take_lost(&mut self, now: Moment, is_lost: impl Fn(&Claim) -> Option<Loss>) -> Vec<(Claim, Loss)> {
         let mut lost = Vec::new();
         self.held.retain(|claim| match is_lost(claim) {
@@ -130,8 +132,8 @@ impl Access {
         Err(Refusal::unauthorized(text))
     }
 
-    /// The same for a request that any of several rights is enough for, and that may bring a token of its own. A token that is not valid is
-    /// refused, whatever the connection may do without it.
+    /// Checks a request that requires any one of several rights and may contain its own token. An invalid token is
+    /// rejected, even if the connection's claims permit the request without it.
     // SDK quirk: .NET puts no token for the links to `$management`; it sends one with each request.
     pub(crate) fn check_any_right(
         &mut self,
@@ -155,7 +157,7 @@ impl Access {
         checked
     }
 
-    /// Whether a token that came with a request is enough for it.
+    /// Returns whether the token in a request permits it.
     fn check_shown_token(
         &mut self,
         context: &mut Context<'_>,
@@ -167,12 +169,12 @@ impl Access {
         let now_s = context.now_s();
         let claim = context.namespace.access.check_token(token, scope.as_path(), now_s);
         let claim = claim.map_err(|error| Refusal::unauthorized(error.to_string()))?;
-        // Whoever can show a token is no stranger, even if it is not kept.
+        // A peer with a valid token is authenticated, even if the token is not stored.
         self.claims.bare = None;
         Ok(rights.iter().any(|right| claim.allows(*right, scope, now_s)))
     }
 
-    /// A name and a secret in the clear.
+    /// Handles a name and a secret in plain text.
     pub(crate) fn sign_in(
         &mut self,
         context: &mut Context<'_>,
@@ -190,7 +192,7 @@ impl Access {
         is_known
     }
 
-    /// A token takes the place of the one that was put for the same scope.
+    /// Stores a token. It replaces the previous token for the same scope.
     pub(crate) fn take_token(
         &mut self,
         context: &mut Context<'_>,
@@ -217,7 +219,7 @@ impl Access {
         Ok(())
     }
 
-    /// Settles which namespace the peer means, as long as nothing was done in any.
+    /// Selects the peer's namespace, as long as the peer has not used one.
     pub(crate) fn choose(&mut self, context: &mut Context<'_>, host: Option<&str>, key_name: Option<&str>) {
         if self.is_at_home || context.gateway.namespaces.others.is_empty() {
             return;
@@ -232,7 +234,8 @@ impl Access {
         }
     }
 
-    /// No shard has heard of this peer yet, so nothing is left behind.
+    /// Moves the peer to another namespace. No shard has received a request of this peer yet, so no state is left
+    /// behind.
     fn move_to<'g>(&mut self, context: &mut Context<'g>, namespace: &'g Namespace) {
         if std::ptr::eq(context.namespace, namespace) {
             return;
@@ -241,12 +244,12 @@ impl Access {
         self.moved = Some((replies, namespace.access.revision()));
     }
 
-    /// What to listen to from now on, if that has changed.
+    /// Returns the replies and the policies to listen to, if they have changed.
     pub(crate) fn take_moved(&mut self) -> Option<(Replies, watch::Receiver<u64>)> {
         self.moved.take()
     }
 
-    /// Drops claims that have ended, and the links that have nothing else to rest on.
+    /// Drops the claims that have ended, and detaches the links that no other claim permits.
     pub(crate) fn review_claims(&mut self, context: &mut Context<'_>, transactions: &mut Transactions) {
         context.now = context.namespace.broker.clock().now();
         let now_s = context.now_s();
@@ -287,7 +290,7 @@ impl Access {
         }
     }
 
-    /// Ends a link at once, whatever its peer makes of it.
+    /// Ends a link at once, without waiting for its peer.
     fn withdraw(&mut self, context: &mut Context<'_>, number: LinkNumber, refusal: Refusal) {
         let Some(link) = context.remove_link(number) else { return };
         match link.kind {
@@ -301,7 +304,7 @@ impl Access {
         }
     }
 
-    /// When claims must be looked at, or the peer must have shown some.
+    /// Returns the time at which claims must be checked, or by which the peer must have shown some.
     pub(crate) fn claims_deadline(&self, context: &Context<'_>) -> Option<Millis> {
         let end = self.claims.next_end.map(|end| end.deadline);
         [end, self.bare_deadline(context)].into_iter().flatten().min()
@@ -316,10 +319,10 @@ impl Access {
         Some(bare.since.after(context.gateway.limits.unauthenticated_time_max))
     }
 
-    /// Time has passed.
+    /// Checks the claims after time has passed.
     pub(crate) fn watch_claims(&mut self, context: &mut Context<'_>, transactions: &mut Transactions) {
         if let Some(end) = self.claims.next_end.filter(|end| end.deadline <= context.millis) {
-            // It may not have come after all, when the two clocks were not read at quite the same time.
+            // The claim may not have ended yet, if the two clocks were not read at exactly the same time.
             self.claims.next_end = Some(End::new(end.at_s, self.moment(context)));
             if end.at_s <= context.now_s() {
                 self.review_claims(context, transactions);
@@ -334,7 +337,7 @@ impl Access {
         }
     }
 
-    /// Bytes have come in and were handled.
+    /// Counts input bytes that were handled.
     pub(crate) fn count_input(&mut self, context: &mut Context<'_>, count: usize) {
         let bytes_max = context.gateway.limits.unauthenticated_bytes_max;
         let Some(bare) = &mut self.claims.bare else { return };
@@ -352,7 +355,7 @@ impl Access {
     }
 }
 
-/// What to tell the peer of a link that rested on a claim which is lost.
+/// Returns the refusal for a link that depended on a lost claim.
 fn ended(need: &Need, lost: &[(Claim, Loss)]) -> Refusal {
     let scope = &need.scope;
     let loss = lost.iter().find(|(claim, _)| claim.scope().covers(scope)).map(|(_, loss)| *loss);

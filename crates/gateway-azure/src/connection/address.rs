@@ -5,7 +5,7 @@ use peeklock_types::{EntityPath, NameError};
 
 use crate::hub::{HubAddress, consumer_group_of};
 
-/// What a link address names.
+/// The node that a link address names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     Cbs,
@@ -28,7 +28,7 @@ impl Node {
             return Ok(Node::Management(None));
         }
         if let Some(entity) = without_management(&path) {
-            // Tokens are put for the management of a consumer group, so links may ask for it, too; it is the hub's.
+            // Tokens are put for the management of a consumer group, so links may request it, too; it is the hub's.
             let entity = consumer_group_of(entity).map_or(entity, |(hub, _)| hub);
             return Ok(Node::Management(Some(EntityPath::parse(entity)?)));
         }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_of_a_queue_is_the_same_queue() {
+    fn all_spellings_of_a_queue_are_equal() {
         let plain = Node::parse("orders").unwrap();
         for spelling in [
             "/orders",
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_a_partition_is_the_same_partition() {
+    fn all_spellings_of_a_partition_are_equal() {
         let plain = Node::parse("clicks/ConsumerGroups/$Default/Partitions/0").unwrap();
         assert!(matches!(plain, Node::Hub(_)));
         for spelling in [

@@ -1,4 +1,4 @@
-//! Links as they come: who may have which, and what they are told.
+//! New links: the checks of rights and of the entity, and the attach replies.
 
 use peeklock_access::{Right, Scope};
 use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
@@ -26,23 +26,26 @@ use crate::receiving::selection;
 use crate::receiving::sessions::SessionFilter;
 use crate::transaction::Transactions;
 
-/// Deliveries that a sender may have under way on one link.
+/// The limit on deliveries in flight from a sender on one link.
 pub(crate) const SENDER_CREDIT: u32 = 1000;
-/// Requests that may be under way on one link to `$cbs` or `$management`.
+/// The limit on requests in flight on one link to `$cbs` or `$management`.
 pub(crate) const REQUEST_CREDIT: u32 = 100;
-/// The largest request: one that schedules a message of the usual limit has an envelope around it, and may name some more.
+/// The largest request. A request that schedules a message of the usual limit adds an envelope to it and may contain
+/// further messages.
 const REQUEST_SIZE_BYTES_MAX: u64 = 2 * limits::MESSAGE_SIZE_BYTES_MAX as u64;
-/// Bytes of deliveries that may be under way from a shard to one link. What lies beyond stays in the queue.
+/// The limit on bytes of deliveries in flight from a shard to one link. Further messages stay in the queue.
 pub(crate) const RECEIVER_WINDOW_BYTES: i64 = 1024 * 1024;
 
 /// The max-message-size in attach replies to receivers. It exceeds every message and every response, with all annotations.
-// SDK quirk: .NET closes the link on a delivery above the size that the broker names for its own side.
+// SDK quirk: .NET closes the link on a delivery above the size that the broker specifies for its own side.
 pub(crate) const DELIVERY_SIZE_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!(DELIVERY_SIZE_BYTES_MAX > 4 * limits::LARGE_MESSAGE_SIZE_BYTES_MAX as u64);
 
-/// A sender that names one entity and means another: what it sends goes there by way of the first.
+/// The property of a sender that names one entity and sends to another: its messages go to the other by way of the
+/// first.
 const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
-/// Tells the SDKs how large a batch may be where a single message may be larger. Without it Go fills a batch up to the limit of a message.
+/// The property with the largest batch, for entities where a single message may be larger. Without it, Go fills a batch
+/// up to the limit of a message.
 const BATCH_SIZE_MAX: &str = "com.microsoft:max-message-batch-size";
 
 /// A link that the peer attaches.
@@ -137,7 +140,8 @@ fn start_entity(
     let mut rests_on = vec![need(context, access, right, &path)?];
     check_terminus(attach.role, &path)?;
     let path = match transfer_destination(&attach)? {
-        // Nothing is gained by a stop on the way: a transaction may send to any entity, and the outbox carries what must cross shards.
+        // The intermediate entity is skipped: a transaction may send to any entity, and the outbox carries messages
+        // across shards.
         Some(destination) => {
             if let Some(group) = queue_group_of(context, &destination) {
                 return Err(takes_no_messages(&destination, &group));
@@ -171,7 +175,7 @@ fn need(context: &Context<'_>, access: &Access, right: Right, path: &EntityPath)
     Ok(Need { right, scope })
 }
 
-/// The shard has looked for the entity of a link.
+/// Handles the shard's lookup of the entity of a link.
 pub(crate) fn on_link_found(
     context: &mut Context<'_>,
     queue_groups: &mut QueueGroups,
@@ -203,7 +207,7 @@ pub(crate) fn on_link_found(
     }
 }
 
-/// The shard has attached the receiver of a link, or has refused to.
+/// Handles the shard's answer to the attach of a receiver.
 pub(crate) fn on_link_attached(
     context: &mut Context<'_>,
     queue_groups: &mut QueueGroups,
@@ -241,12 +245,12 @@ fn attach_receiver(context: &mut Context<'_>, number: LinkNumber) {
     context.push(shard, Window { receiver, size_bytes: RECEIVER_WINDOW_BYTES });
 }
 
-/// The queue is there: the sender gets its link.
+/// Opens the link of a sender after its queue was found.
 fn open_sender(context: &mut Context<'_>, number: LinkNumber, found: Found) {
     let Some(link) = context.links.get_mut(number) else { return };
     let LinkKind::Pending(pending) = &link.kind else { return };
     let (Some(entity), path) = (pending.entity, pending.path.clone()) else { return };
-    // The one place that says how large a message of the link may be; the AMQP engine rejects a larger one.
+    // The only place that sets the largest message of the link; the AMQP engine rejects a larger one.
     let max_message_size_bytes =
         found.max_message_size_bytes.min(context.gateway.limits.message_size_bytes_max);
     let mut reply = reply(&pending.attach, max_message_size_bytes.into());
@@ -271,7 +275,7 @@ fn open_sender(context: &mut Context<'_>, number: LinkNumber, found: Found) {
     context.connection.set_credit(id, SENDER_CREDIT);
 }
 
-/// The shard knows the receiver, and has locked a session for it if it asked for one: it gets its link.
+/// Opens the link of a receiver. The shard has attached the receiver and, if requested, locked a session for it.
 fn open_receiver(context: &mut Context<'_>, number: LinkNumber, held: Option<HeldSession>) {
     let receiver = context.peer.id.receiver(number.0);
     let Some(link) = context.links.get_mut(number) else { return };
@@ -298,7 +302,7 @@ fn open_receiver(context: &mut Context<'_>, number: LinkNumber, held: Option<Hel
     context.connection.accept(link.id, reply);
 }
 
-/// The shard has detached a receiver of its own accord.
+/// Handles a receiver that the shard has detached by itself.
 pub(crate) fn on_closed(
     context: &mut Context<'_>,
     queue_groups: &mut QueueGroups,
@@ -379,12 +383,12 @@ pub(crate) fn mode_of(attach: &Attach) -> ReceiveMode {
     }
 }
 
-/// Echoes what the peer asked for.
-// SDK quirk: Python takes a source or target without any field for a refusal.
+/// Returns an attach reply that echoes the peer's terms.
+// SDK quirk: Python treats a source or target without any field as a refusal.
 pub(crate) fn reply(attach: &Attach, max_message_size: u64) -> AttachReply {
     let mut source = attach.source.clone().unwrap_or_default();
     let mut target = attach.target.clone().unwrap_or_else(|| Target::Node(TargetNode::default()));
-    // The reply names the filters that are in place, and there are none.
+    // The reply lists the filters that are in effect: none.
     source.filter = None;
     fill_source(&mut source, attach);
     if let Target::Node(node) = &mut target {

@@ -1,4 +1,5 @@
-//! The surroundings of all parts of a connection: the AMQP connection and its links, the time, the namespace, and the requests for shards.
+//! The context that all parts of a connection share: the AMQP connection and its links, the time, the namespace, and
+//! the requests for shards.
 
 use bytes::BytesMut;
 use peeklock_amqp::connection::{Connection, Millis};
@@ -17,18 +18,18 @@ use crate::queue_group::Membership;
 
 pub(crate) struct Context<'g> {
     pub(crate) gateway: &'g Gateway,
-    /// The namespace that the peer uses, as far as it is known.
+    /// The namespace that the peer uses; it may change until the peer has identified it.
     pub(crate) namespace: &'g Namespace,
     pub(crate) connection: Connection,
     pub(crate) links: Links,
     pub(crate) peer: Peer,
     /// The host that the peer named, for error texts about entities.
     pub(crate) host: String,
-    /// The time at which the input arrived that is being handled.
+    /// The arrival time of the input that is being handled.
     pub(crate) now: Timestamp,
     /// The same moment by the connection's own clock.
     pub(crate) millis: Millis,
-    /// Reused for the part of a delivery that is written anew each time.
+    /// Reused buffer for the rewritten part of a delivery.
     pub(crate) scratch: BytesMut,
     /// One batch per shard, with the requests of one round.
     batches: Vec<Batch>,
@@ -36,7 +37,7 @@ pub(crate) struct Context<'g> {
     known_to: Vec<bool>,
     /// Requests that shards have not answered yet.
     waiting_count: usize,
-    /// Links that were removed, until all parts have forgotten them.
+    /// Links that were removed, until all parts have dropped their state for them.
     removed: Vec<Removed>,
     is_closing: bool,
 }
@@ -44,7 +45,7 @@ pub(crate) struct Context<'g> {
 /// A link that was removed.
 pub(crate) struct Removed {
     pub(crate) number: LinkNumber,
-    /// The shard that has a receiver for it.
+    /// The shard that has a receiver for the link.
     receives_from: Option<usize>,
 }
 
@@ -72,7 +73,7 @@ impl<'g> Context<'g> {
         (context, replies)
     }
 
-    /// Becomes a peer of another namespace. No shard has received a batch yet, so nothing is left behind.
+    /// Becomes a peer of another namespace. No shard has received a batch yet, so no state is left behind.
     pub(crate) fn enter(&mut self, namespace: &'g Namespace) -> Replies {
         let (peer, replies) = namespace.broker.peer();
         let shard_count = namespace.broker.shard_count();
@@ -90,7 +91,8 @@ impl<'g> Context<'g> {
         self.links.insert(link).ok_or_else(Refusal::too_many_links)
     }
 
-    /// Removes a link, and those of the members behind it. All parts forget it when the event or the reply is handled.
+    /// Removes a link, and those of the members behind it. All parts drop their state for it once the event or the
+    /// reply is handled.
     pub(crate) fn remove_link(&mut self, number: LinkNumber) -> Option<Link> {
         let link = self.links.remove(number)?;
         self.removed.push(Removed { number, receives_from: link.receives_from() });
@@ -147,7 +149,7 @@ impl<'g> Context<'g> {
         self.push(shard, Asked { ticket: waiter.ticket(), request });
     }
 
-    /// Sends a request whose waiter is found by its number.
+    /// Sends a request whose waiter is stored under a number.
     pub(crate) fn ask_numbered<R: Ask>(&mut self, shard: usize, number: u32, request: R) {
         self.push(shard, Asked { ticket: numbered(number), request });
     }
@@ -171,7 +173,7 @@ impl<'g> Context<'g> {
         self.waiting_count = self.waiting_count.saturating_sub(count);
     }
 
-    /// Tells whether the peer waits for answers.
+    /// Returns whether the peer waits for answers.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting_count > 0
     }
@@ -193,7 +195,7 @@ impl<'g> Context<'g> {
         }
     }
 
-    /// Tells every shard that has received a batch that the peer is gone.
+    /// Notifies every shard that has received a batch that the peer has disconnected.
     pub(crate) fn say_goodbye(&mut self) {
         for shard in 0..self.known_to.len() {
             if self.known_to.get(shard).is_some_and(|known| *known) {

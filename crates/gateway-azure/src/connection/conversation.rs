@@ -1,4 +1,5 @@
-//! One connection's side of everything: events of the AMQP engine go to shards as batches, replies of shards go back as frames.
+//! One connection between the AMQP engine and the shards: events of the engine go to shards as batches, replies of
+//! shards go back as frames.
 
 mod answer;
 mod reply;
@@ -35,10 +36,10 @@ use crate::receiving::{Disposition, Receiving};
 use crate::transaction::Transactions;
 use crate::transaction::coordinator::{in_transaction, transaction_of};
 
-/// Longer host names are none: a name in DNS has at most 253 characters.
+/// The longest host name that is accepted: a name in DNS has at most 253 characters.
 const HOST_BYTES_MAX: usize = 255;
 
-/// How shards reach a conversation.
+/// The channel of replies from shards to a conversation.
 pub(crate) type Replies = mpsc::UnboundedReceiver<Vec<Reply>>;
 
 pub(crate) struct Conversation<'g> {
@@ -92,7 +93,7 @@ impl<'g> Conversation<'g> {
                 return;
             }
             self.retry_backlog();
-            // A client may have sent more behind its credentials without waiting for the verdict.
+            // A client may send more after its credentials without waiting for the SASL outcome.
             if !waits_for_sasl || input.is_empty() {
                 return;
             }
@@ -112,7 +113,8 @@ impl<'g> Conversation<'g> {
         self.handle_events();
     }
 
-    /// Takes what the engine has to say besides input: a flow that came before its link was accepted, say.
+    /// Handles events of the AMQP engine that no input has caused, such as a flow that arrived before its link was
+    /// accepted.
     pub(crate) fn handle_events(&mut self) {
         self.forget_removed();
         while let Some(event) = self.context.connection.poll_event() {
@@ -131,7 +133,7 @@ impl<'g> Conversation<'g> {
         timeouts.into_iter().flatten().min()
     }
 
-    /// Readies what is to be written and says how much it is.
+    /// Prepares the output and returns its length in bytes.
     pub(crate) fn prepare_output(&mut self) -> usize {
         self.context.connection.output().len()
     }
@@ -140,12 +142,12 @@ impl<'g> Conversation<'g> {
         self.context.connection.output()
     }
 
-    /// Nothing more will be said once the output is written.
+    /// Returns whether the connection ends once the output is written.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over || self.context.connection.is_closed()
     }
 
-    /// Whether the peer still has answers to hear.
+    /// Returns whether the peer still waits for answers.
     pub(crate) fn is_waiting(&self) -> bool {
         self.context.is_waiting()
     }
@@ -158,7 +160,7 @@ impl<'g> Conversation<'g> {
         self.context.namespace.broker.clock()
     }
 
-    /// Returns the revision of the policies that the peer's claims rest on.
+    /// Returns the revision of the policies that the peer's claims depend on.
     pub(crate) fn access_revision(&self) -> watch::Receiver<u64> {
         self.context.namespace.access.revision()
     }
@@ -193,7 +195,7 @@ impl<'g> Conversation<'g> {
         self.hubs.pump_readers(&mut self.context);
     }
 
-    /// Takes no more deliveries. What is under way still comes, and the answers to this come behind it.
+    /// Stops deliveries. Those in flight still arrive, before the answers to this request.
     pub(crate) fn detach_receivers(&mut self) {
         let receiving =
             self.context.links.iter().filter_map(|(number, link)| Some((number, link.receives_from()?)));
@@ -203,7 +205,7 @@ impl<'g> Conversation<'g> {
         }
     }
 
-    /// Says goodbye, once.
+    /// Closes the connection, once.
     pub(crate) fn stop(&mut self) {
         let text = "the broker is stopping; connect again when it is back";
         self.context.close(Refusal::new(503, condition::CONNECTION_FORCED, text));
@@ -271,7 +273,8 @@ impl<'g> Conversation<'g> {
         }
     }
 
-    /// A mechanism without a secret is let in and shows its token later, through `$cbs`.
+    /// Checks the SASL response. A mechanism without a secret is accepted; its peer authenticates later with a token
+    /// through `$cbs`.
     fn check_sasl(&mut self, mechanism: &Symbol, response: &[u8], host: Option<&str>) -> SaslCode {
         if *mechanism != "PLAIN" {
             return SaslCode::Ok;
@@ -309,7 +312,7 @@ impl<'g> Conversation<'g> {
                     ),
                     Service::Management(path) => self.on_management(session, path, &delivery),
                 };
-                // A request that cannot be answered would leave its sender waiting.
+                // A request without a response would leave its sender waiting.
                 if let Err(refusal) = handled {
                     if let Some(txn_id) = transaction_of(&delivery) {
                         self.transactions.doom(txn_id, &refusal.description);
@@ -367,7 +370,7 @@ impl<'g> Conversation<'g> {
         }
     }
 
-    /// A window that was closed is open: what waited for it goes on, and receivers may have more.
+    /// Resumes streams and deliveries after a session window has opened.
     fn on_unblocked(&mut self, session: SessionId) {
         self.receiving.resume_streams(&mut self.context, &mut self.queue_groups);
         self.retry_backlog();
@@ -380,7 +383,7 @@ impl<'g> Conversation<'g> {
         }
     }
 
-    /// Lets all parts forget the links that were removed; what they held goes back.
+    /// Drops the state of all parts for the links that were removed and returns their messages.
     pub(crate) fn forget_removed(&mut self) {
         for removed in self.context.take_removed() {
             self.publishing.forget_upload(&mut self.context, &mut self.transactions, removed.number);
@@ -396,8 +399,8 @@ impl<'g> Conversation<'g> {
         }
     }
 
-    /// Passes replies on. Answers go out at once; a delivery that there is no room for waits, with what must stay behind it. How much can
-    /// wait is bounded by the windows of the receivers.
+    /// Handles replies. Answers are sent at once; a delivery without room waits, with all replies that must follow it.
+    /// The windows of the receivers limit the size of this backlog.
     pub(crate) fn handle_replies(&mut self, replies: Vec<Reply>) {
         for reply in replies {
             match &reply {
@@ -429,13 +432,14 @@ impl<'g> Conversation<'g> {
         }
     }
 
-    /// Hands every shard what this round has for it.
+    /// Sends the requests of this round to every shard.
     pub(crate) async fn send_batches(&mut self) {
         self.publishing.flush_uploads(&mut self.context, &mut self.transactions).await;
         self.context.send_batches().await;
     }
 
-    /// Says goodbye to every shard that knows this peer. Deliveries that it never saw return to their queues at once.
+    /// Notifies every shard that has received a batch of the end of the connection. Deliveries that were not sent to
+    /// the peer return to their queues at once.
     pub(crate) async fn leave(&mut self, mut replies: Replies) {
         replies.close();
         let mut unseen: Vec<_> = self.backlog.drain(..).collect();

@@ -1,4 +1,4 @@
-//! One connection's task: read what there is, handle all of it, write once.
+//! The task of one connection: it reads all available input, handles it, and writes once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,15 +14,15 @@ use tokio::time::Instant;
 use crate::Gateway;
 use crate::connection::conversation::{Conversation, Replies};
 
-/// Room for one read: little for a quiet connection, so that thousands of them are cheap, and more as reads fill it, so that a busy one
-/// costs few system calls.
+/// The buffer for one read: small for an idle connection, so that thousands of them are cheap, and larger as reads fill
+/// it, so that a busy one needs few system calls.
 const READ_BYTES_MIN: usize = 4 * 1024;
 const READ_BYTES_MAX: usize = 256 * 1024;
-/// While this much waits to be written, the peer is not read from and shards are not listened to.
+/// The limit on unwritten output. Above it, the task does not read from the peer or receive from shards.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
-/// A peer that takes nothing of what waits for it is given up after this.
+/// The time after which a peer that does not read its output is disconnected.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(60);
-/// When the broker stops, how long a connection gets to hear the answers it waits for, and then to say goodbye.
+/// The time that a stopping broker grants a connection to receive pending answers, and again to close.
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run<S>(
@@ -86,7 +86,8 @@ where
             }
             batch = replies.recv(), if has_room => {
                 conversation.handle_replies(batch.unwrap_or_default());
-                // A part of a large message asks for the next one, so this could go on until all of it is in memory.
+                // A part of a large message requests the next part. Without the limit, the loop could load the whole
+                // message into memory.
                 while conversation.output().len() < OUTPUT_BYTES_MAX
                     && let Ok(batch) = replies.try_recv()
                 {
@@ -136,7 +137,8 @@ enum Pushed {
     Flushed,
 }
 
-/// Writes some of the output; when there is none, flushes: with TLS, what was written may still lie in the session. Safe to cancel.
+/// Writes some of the output. Flushes if there is none: with TLS, written bytes may still be in the session. Safe to
+/// cancel.
 async fn push(writer: &mut (impl AsyncWrite + Unpin), output: &mut BytesMut) -> io::Result<Pushed> {
     if output.is_empty() {
         writer.flush().await?;
@@ -160,12 +162,12 @@ fn next_read_bytes(now: usize, count: usize) -> usize {
 
 async fn changed(revision: &mut watch::Receiver<u64>) {
     if revision.changed().await.is_err() {
-        // Whoever could change anything is gone.
+        // The sender is gone, so the value cannot change any more.
         std::future::pending().await
     }
 }
 
 async fn stop_asked(stopping: &mut watch::Receiver<bool>) {
-    // An error means that whoever could ask is gone, which is as good as being asked.
+    // An error means that the sender is gone, which is treated as a stop.
     let _ = stopping.wait_for(|stop| *stop).await;
 }

@@ -17,7 +17,7 @@ use peeklock_amqp::{Open, Value};
 /// Delays an outcome by 1 to 2 ms: the AMQP engine counts whole milliseconds.
 pub(crate) const OUTCOME_DELAY: Duration = Duration::from_millis(2);
 
-/// Tells whether the peer identifies as this library.
+/// Returns whether the peer identifies as this library.
 pub(crate) fn loses_early_outcomes(open: &Open) -> bool {
     let property = |key: &str| {
         let value = open.properties.as_ref().and_then(|properties| properties.get(key));
@@ -40,8 +40,8 @@ mod tests {
     }
 
     #[test]
-    fn the_library_is_known_by_what_it_says_of_itself() {
-        // The first of track 2, the second of track 1.
+    fn the_library_is_identified_by_its_open_properties() {
+        // The first is of track 2, the second of track 1.
         let user_agent = "azsdk-net-Messaging.ServiceBus/7.21.0-beta.1 (.NET 8.0.11)";
         assert!(is_known(&[("product", "Messaging.ServiceBus"), ("user-agent", user_agent)]));
         assert!(is_known(&[

@@ -1,6 +1,6 @@
 //! One log line for each link, session or connection that the broker ends, with its peer and the reason.
 //!
-//! Peers choose how often that happens, so the number of lines per second is limited for all connections together.
+//! Peers can cause any number of these, so the number of lines per second is limited for all connections together.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use peeklock_types::Timestamp;
 use crate::connection::context::Context;
 
 const LINES_PER_SECOND_MAX: u64 = 20;
-/// Characters of a name that a peer chose, and of a reason.
+/// The limits on characters of a name that a peer chose, and of a reason.
 const NAME_LEN_MAX: usize = 128;
 const REASON_LEN_MAX: usize = 1024;
 
-/// Counts the lines of the current second, and those that were left out since the last line.
+/// Counts the lines of the current second, and those that were omitted since the last line.
 #[derive(Default)]
 pub(crate) struct LogBudget {
     /// The second in the upper bits, the count of its lines in the lower ones.
@@ -28,7 +28,7 @@ pub(crate) struct LogBudget {
 impl LogBudget {
     const COUNT_BITS: u32 = 16;
 
-    /// Returns how many lines were left out before this one. `None` if this one is to be left out, too.
+    /// Returns the number of lines that were omitted before this one. Returns `None` if this line must be omitted, too.
     fn take(&self, now: Timestamp) -> Option<u64> {
         let second = now.as_millis() / 1000;
         let spend = |spent: u64| {
@@ -50,11 +50,11 @@ impl LogBudget {
     }
 }
 
-/// How a connection is named in the log.
+/// The name of a connection in the log.
 #[derive(Default)]
 pub(crate) struct PeerName {
     address: Option<SocketAddr>,
-    /// What the peer calls itself.
+    /// The container id that the peer sent.
     container: Option<String>,
 }
 
@@ -81,10 +81,10 @@ impl fmt::Display for PeerName {
     }
 }
 
-/// A text of a peer: its start, with what is not printable escaped, and up to where a token or a key begins.
+/// The start of a text from a peer, up to the first token or key, with unprintable characters escaped.
 struct Short<'t>(&'t str, usize);
 
-/// People put tokens and connection strings into the wrong places, too.
+/// Users sometimes put tokens and connection strings into the wrong fields.
 const SECRETS: [&str; 3] = ["sharedaccesssignature", "sharedaccesskey=", "sig="];
 
 fn before_secret(text: &str) -> Option<&str> {
@@ -143,7 +143,7 @@ impl fmt::Display for Named<'_> {
 }
 
 impl PeerName {
-    /// Logs what was ended since the last call.
+    /// Logs the links, sessions and connections that were ended since the last call.
     pub(crate) fn log_endings(&self, context: &mut Context<'_>) {
         let endings = context.connection.take_endings();
         for Ended { scope, error } in &endings.list {
@@ -152,7 +152,7 @@ impl PeerName {
         context.gateway.log_budget.omit(endings.omitted.into());
     }
 
-    /// Logs that the connection is over by an error of the peer or by its silence.
+    /// Logs a connection that ended by an error or a timeout of the peer.
     pub(crate) fn log_failure(&self, context: &Context<'_>, reason: &dyn fmt::Display) {
         self.log_ending(context, &Scope::Connection, reason, tracing::Level::WARN);
     }
@@ -182,11 +182,11 @@ impl PeerName {
     }
 }
 
-/// A program that works as it should meets some of these: they are not worth a warning.
+/// Returns the log level. Correct programs cause some of these endings, which therefore are not warnings.
 fn level_of(scope: &Scope, error: &AmqpError) -> tracing::Level {
     let is = |condition: &str| error.condition == condition;
     if is(condition::TIMEOUT) {
-        // Nobody had a session to give.
+        // No session was available.
         return tracing::Level::DEBUG;
     }
     let is_usual = match scope {
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_limited_and_those_left_out_are_counted() {
+    fn lines_are_limited_and_omitted_lines_are_counted() {
         let budget = LogBudget::default();
         let at = |millis| budget.take(Timestamp::from_millis(millis));
         let written = (0..50).filter(|_| at(7_000).is_some()).count();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_peer_are_cut_and_escaped() {
+    fn names_of_a_peer_are_truncated_and_escaped() {
         let link = LinkName { name: "a\nb\u{1b}".into(), address: Some("x".repeat(200).into()) };
         let text = Subject(&Scope::Link(link)).to_string();
         assert!(text.starts_with("ended link 'a\\nb\\u{1b}' of 'xxx"), "{text}");

@@ -1,4 +1,4 @@
-//! What one connection may cost. Limits on connections as such belong to whoever accepts them.
+//! The limits of one connection. The listener enforces limits on the number of connections.
 
 use std::time::Duration;
 
@@ -10,32 +10,32 @@ use peeklock_types::limits;
 pub struct Limits {
     pub sessions_per_connection_max: u16,
     pub links_per_connection_max: usize,
-    /// Links that a connection may have in all its life, one after the other.
+    /// Links that a connection may attach in its lifetime.
     pub link_numbers_per_connection_max: u32,
     pub frame_size_bytes_max: u32,
-    /// No message may be larger, whatever its entity allows.
+    /// The limit on the size of a message, even if its entity permits larger ones.
     pub message_size_bytes_max: u32,
-    /// Tokens that a connection may hold at a time.
+    /// Tokens that a connection may hold at the same time.
     pub tokens_per_connection_max: usize,
-    /// How long a connection may be without a valid token.
+    /// The time that a connection may be without a valid token.
     pub unauthenticated_time_max: Duration,
-    /// How much it may send in that time.
+    /// The input that is permitted in that time.
     pub unauthenticated_bytes_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            // The numbers that Service Bus itself shows its clients, where it shows any.
+            // The limits that Service Bus announces to its clients, where it announces any.
             sessions_per_connection_max: 5_000,
             links_per_connection_max: 8_192,
             link_numbers_per_connection_max: PeerId::RECEIVERS_MAX,
             frame_size_bytes_max: 65_536,
             message_size_bytes_max: u32::MAX,
-            // A client that puts more tokens than it can have links for is at fault.
+            // A client that puts more tokens than it can have links is faulty.
             tokens_per_connection_max: 4_096,
             unauthenticated_time_max: Duration::from_secs(20),
-            // A handshake with a large token takes less than a tenth.
+            // A handshake with a large token needs less than a tenth of it.
             unauthenticated_bytes_max: 256 * 1024,
         }
     }

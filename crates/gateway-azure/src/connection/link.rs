@@ -1,4 +1,4 @@
-//! What the gateway remembers of each link.
+//! The state of each link.
 
 use peeklock_amqp::connection::{self, LinkId};
 use peeklock_amqp::{Attach, Role};
@@ -13,7 +13,7 @@ use crate::management::response::ResponseLine;
 use crate::queue_group::{JoiningLink, MemberOf, QueueGroupLink};
 use crate::receiving::sessions::SessionFilter;
 
-/// A link's number within its connection, never used twice, so that a late answer cannot hit a later link.
+/// A link's number within its connection. Numbers are not reused, so that a late answer cannot reach a later link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LinkNumber(pub(crate) u32);
 
@@ -21,12 +21,12 @@ pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) session: connection::SessionId,
     pub(crate) kind: LinkKind,
-    /// The rights without which it has no place here.
+    /// The rights that the link requires.
     pub(crate) rests_on: Box<[Need]>,
 }
 
 impl Link {
-    /// The shard that knows a receiver for this link: it receives, or waits for a session.
+    /// Returns the shard that has a receiver for this link: the link receives, or waits for a session.
     pub(crate) fn receives_from(&self) -> Option<usize> {
         match &self.kind {
             LinkKind::Receiver(link) => Some(link.entity.shard),
@@ -42,29 +42,29 @@ impl Link {
 }
 
 pub(crate) enum LinkKind {
-    /// The shard is being asked about the entity.
+    /// The lookup of the entity is in flight.
     Pending(Box<PendingLink>),
-    /// The peer sends requests here.
+    /// The peer sends requests on this link.
     Requests(Service),
-    /// The peer waits for responses here.
+    /// The peer receives responses on this link.
     Responses(Box<Responses>),
     Sender(SenderLink),
     Receiver(ReceiverLink),
     /// The peer receives from several entities. A receiver at each of them is a link of its own, with the same id.
     QueueGroup(Box<QueueGroupLink>),
-    /// One of those, whose shard is being asked.
+    /// One of those, while its shard is attaching it.
     Joining(JoiningLink),
-    /// A hub or a partition is being asked.
+    /// A request to a hub or a partition is in flight.
     PendingHub(Box<PendingHub>),
     /// The peer sends events.
     Publisher(Box<Publisher>),
     /// The peer reads events.
     Reader(Box<ReaderLink>),
-    /// The peer begins and ends transactions here.
+    /// The peer begins and ends transactions on this link.
     Coordinator,
 }
 
-/// What answers requests: the token service, or the management of an entity or of the namespace.
+/// The service that answers requests: the token service, or the management of an entity or of the namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     Cbs,
@@ -73,7 +73,7 @@ pub(crate) enum Service {
 
 pub(crate) struct PendingLink {
     pub(crate) attach: Box<Attach>,
-    /// Where messages go to or come from.
+    /// The source or destination of the messages.
     pub(crate) path: EntityPath,
     pub(crate) session: Option<SessionFilter>,
     pub(crate) entity: Option<EntityRef>,
@@ -95,7 +95,7 @@ pub(crate) struct EntityRef {
     pub(crate) entity: EntityId,
 }
 
-/// The peer sends messages to an entity.
+/// A link on which the peer sends messages to an entity.
 pub(crate) struct SenderLink {
     pub(crate) entity: EntityRef,
     pub(crate) path: EntityPath,
@@ -103,34 +103,34 @@ pub(crate) struct SenderLink {
     pub(crate) max_message_size_bytes: u32,
     /// Deliveries that the shard has not answered yet.
     pub(crate) unconfirmed: u32,
-    /// Deliveries answered since credit was given last.
+    /// Deliveries answered since the last grant of credit.
     pub(crate) confirmed: u32,
 }
 
-/// The peer receives messages from an entity.
+/// A link on which the peer receives messages from an entity.
 pub(crate) struct ReceiverLink {
-    /// The name by which requests speak of it. A member of a group has none.
+    /// The name that requests use for the link. Empty for a member of a queue group.
     pub(crate) name: Box<str>,
     pub(crate) entity: EntityRef,
     pub(crate) sub_queue: SubQueue,
     pub(crate) path: EntityPath,
     pub(crate) mode: ReceiveMode,
     pub(crate) receiver: ReceiverId,
-    /// The session that it holds.
+    /// The session that the link holds.
     pub(crate) session: Option<SessionId>,
-    /// Deliveries passed on to the link so far; the shard counts the same from its side.
+    /// Deliveries passed to the link so far; the shard has the same count.
     pub(crate) passed_count: u64,
-    /// How far the shard may count.
+    /// The number of deliveries up to which the shard may send.
     pub(crate) limit: u64,
-    /// Bytes passed on that the shard has not been told about.
+    /// Bytes passed to the link that were not yet reported to the shard.
     pub(crate) passed_bytes: i64,
-    /// It is one of the receivers behind the link of a group.
+    /// The queue group link, if this is one of its receivers.
     pub(crate) member_of: Option<MemberOf>,
-    /// As one of those: how many were passed on when its last run began.
+    /// For a member: the count of passed deliveries at the start of its last run.
     pub(crate) run_from: u64,
 }
 
-/// Links by the number we gave them and by the id that the AMQP engine knows.
+/// Links by their number and by their id in the AMQP engine.
 pub(crate) struct Links {
     links: FxHashMap<u32, Link>,
     numbers: FxHashMap<LinkId, u32>,
@@ -144,7 +144,7 @@ impl Links {
         Links { links: FxHashMap::default(), numbers: FxHashMap::default(), next: 0, numbers_max }
     }
 
-    /// `None` when the connection has used up its numbers.
+    /// Adds a link. Returns `None` when the connection has no link numbers left.
     pub(crate) fn insert(&mut self, link: Link) -> Option<LinkNumber> {
         let id = link.id;
         let number = self.insert_member(link)?;
@@ -152,7 +152,7 @@ impl Links {
         Some(number)
     }
 
-    /// The same for one that stands behind another link: what comes in on its id is for that one.
+    /// Does the same for a member behind another link. Input for the shared id goes to that other link.
     pub(crate) fn insert_member(&mut self, link: Link) -> Option<LinkNumber> {
         let number = self.next;
         if number >= self.numbers_max {

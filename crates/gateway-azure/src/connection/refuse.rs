@@ -1,4 +1,4 @@
-//! Peers that there is no room for: they are told so in their own language, at little cost.
+//! Rejects peers that exceed the connection limit, with a proper AMQP error and at little cost.
 
 use std::io;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use peeklock_amqp::connection::{Config, Connection, Event, Millis};
 use peeklock_amqp::{AmqpError, SaslCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// How long a refusal may take.
+/// The time limit of a rejection.
 const TIME_MAX: Duration = Duration::from_secs(5);
-/// What a peer may send until it has heard why.
+/// The limit on input from a peer before it has received the error.
 const READ_BYTES: usize = 4 * 1024;
 
 pub(crate) async fn refuse<S>(stream: S, error: AmqpError) -> io::Result<()>
@@ -20,7 +20,7 @@ where
     tokio::time::timeout(TIME_MAX, converse(stream, error)).await?
 }
 
-/// Goes through the handshake, because an error has its place in the close behind it, and asks for no secret.
+/// Performs the handshake without authentication, because the error belongs in the close frame after it.
 async fn converse<S>(stream: S, error: AmqpError) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send,
@@ -46,7 +46,7 @@ where
                     _ => {}
                 }
             }
-            // A client may have sent more behind its credentials without waiting for the verdict.
+            // A client may send more after its credentials without waiting for the SASL outcome.
             if !waits_for_sasl || handled.is_err() {
                 break handled;
             }

@@ -1,4 +1,4 @@
-//! Waiters: what the gateway must remember of a request, packed into the number of its ticket.
+//! Waiters: the gateway's state for a request, packed into the number of its ticket.
 
 use peeklock_amqp::DeliveryState;
 use peeklock_amqp::connection::{Delivery, DeliveryId};
@@ -23,7 +23,7 @@ pub(crate) trait Waiter<R>: Sized {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendWaiter {
     Delivery(LinkNumber, DeliveryId),
-    /// The delivery was sent settled. Its id is left out: an unsettled one may have the same.
+    /// The delivery was sent settled. Its id is omitted: an unsettled one may have the same.
     Settled(LinkNumber),
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum SettleWaiter {
     Nobody,
 }
 
-/// The waiter for an entity that is found by its name.
+/// The waiter for the lookup of an entity by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FindWaiter {
     Link(LinkNumber),
@@ -64,12 +64,13 @@ pub(crate) enum LockWaiter {
     Management(u32),
 }
 
-/// The outcome to answer a settlement with: the kind that the peer sent.
+/// The outcome that answers a settlement: the same kind that the peer sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mirror {
     Accepted,
     Modified,
-    /// SDK quirk: a dead-letter request is answered by a rejection *without* an error; with one it reads as a failure.
+    /// SDK quirk: a dead-letter request is answered by a rejection *without* an error; SDKs treat a rejection with an
+    /// error as a failure.
     Rejected,
     Released,
 }
@@ -124,7 +125,7 @@ pub(crate) fn numbered<R>(number: u32) -> Ticket<R> {
     Ticket::new(Parts::of_number(0, number).pack())
 }
 
-/// Returns the number in a ticket that [`numbered`] has made.
+/// Returns the number in a ticket from [`numbered`].
 pub(crate) fn number_of<R>(ticket: Ticket<R>) -> u32 {
     Parts::unpack(ticket.number()).low
 }

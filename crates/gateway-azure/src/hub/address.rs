@@ -5,7 +5,7 @@ use std::fmt;
 use peeklock_access::Scope;
 use peeklock_types::{EntityName, NameError};
 
-/// A hub, or a part of it, as a link names it. Whether there is such a part, only the hub knows.
+/// A hub, or a part of it, as a link names it. The parser does not check that the part exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HubAddress {
     pub(crate) hub: EntityName,
@@ -17,7 +17,7 @@ pub(crate) enum HubPart {
     /// The hub itself.
     Whole,
     Partition(String),
-    /// Whatever a publisher sends has its name for a partition key.
+    /// The name of a publisher is the partition key of all its events.
     Publisher(String),
     /// A partition as a consumer group reads it.
     ConsumerGroup {
@@ -35,7 +35,8 @@ impl HubAddress {
         HubAddress { hub, part: HubPart::Whole }
     }
 
-    /// `None`: the path has not the form of an address below a hub. Read from its end, because the name of a hub may have several parts.
+    /// Parses an address below a hub. Returns `None` if the path does not have that form. Parsing starts at the end,
+    /// because the name of a hub may have several segments.
     pub(crate) fn parse(path: &str) -> Option<Result<Self, NameError>> {
         let (rest, last) = path.rsplit_once('/')?;
         let (rest, word) = rest.rsplit_once('/')?;
@@ -54,7 +55,7 @@ impl HubAddress {
         Some(EntityName::parse(hub).map(|hub| HubAddress { hub, part }))
     }
 
-    /// What a token must be good for.
+    /// Returns the scope that a token must cover.
     pub(crate) fn scope(&self) -> Scope {
         match &self.part {
             HubPart::Whole => Scope::from(&self.hub),
@@ -63,7 +64,7 @@ impl HubAddress {
     }
 }
 
-/// `hub/ConsumerGroups/name`, taken apart.
+/// Splits `hub/ConsumerGroups/name` into the hub and the consumer group.
 pub(crate) fn consumer_group_of(path: &str) -> Option<(&str, &str)> {
     let (rest, group) = path.rsplit_once('/')?;
     let (hub, word) = rest.rsplit_once('/')?;
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_hub_are_told_by_the_words_in_front_of_them() {
+    fn parts_of_a_hub_are_identified_by_the_preceding_keyword() {
         let hub = EntityName::parse("shop/clicks").unwrap();
         let part = |part| HubAddress { hub: hub.clone(), part };
         assert_eq!(parsed("shop/clicks/PARTITIONS/3"), part(HubPart::Partition("3".into())));
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_are_none() {
+    fn other_paths_are_not_hub_addresses() {
         for path in ["clicks", "shop/clicks", "clicks/ConsumerGroups/a", "a/partitions", "partitions/0"] {
             assert_eq!(HubAddress::parse(path), None, "{path}");
         }
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_for_the_hub_or_the_group_are_good_for_a_reader() {
+    fn a_token_for_the_hub_or_the_consumer_group_permits_a_reader() {
         let reader = parsed("clicks/ConsumerGroups/$Default/Partitions/0").scope();
         let audiences = [
             "sb://host/clicks",

@@ -1,4 +1,4 @@
-//! Links to hubs as they come.
+//! New links to hubs.
 
 use peeklock_access::Right;
 use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
@@ -26,7 +26,7 @@ use crate::connection::request::{FindWaiter, HubWaiter};
 use crate::error::Refusal;
 
 const EPOCH: &str = "com.microsoft:epoch";
-/// SDK quirk: the SDK for Rust misspells it.
+/// The property with the name of a receiver. SDK quirk: the SDK for Rust misspells it.
 const RECEIVER_NAMES: [&str; 2] = ["com.microsoft:receiver-name", "com.microsoft.com:receiver-name"];
 const RUNTIME_METRIC: &str = "com.microsoft:enable-receiver-runtime-metric";
 
@@ -53,7 +53,7 @@ pub(crate) fn start_hub(
     Ok(())
 }
 
-/// A plain name has turned out to be that of a hub.
+/// Continues with the hub after the lookup of a plain name has found one.
 pub(crate) fn found_hub(context: &mut Context<'_>, number: LinkNumber, view: &HubView) {
     let Some(link) = context.links.get_mut(number) else { return };
     let LinkKind::Pending(pending) = &mut link.kind else { return };
@@ -66,7 +66,7 @@ pub(crate) fn found_hub(context: &mut Context<'_>, number: LinkNumber, view: &Hu
     refuse_if(context, number, result);
 }
 
-/// The shard has looked for the hub of a link.
+/// Handles the shard's lookup of the hub of a link.
 pub(crate) fn on_link_hub(context: &mut Context<'_>, number: LinkNumber, result: Result<HubView, Error>) {
     let Some(pending) = pending_hub(context, number) else { return };
     let next = match result {
@@ -79,7 +79,7 @@ pub(crate) fn on_link_hub(context: &mut Context<'_>, number: LinkNumber, result:
     refuse_if(context, number, next);
 }
 
-/// The partition has looked for the producer of a link.
+/// Handles the partition's lookup of the producer of a link.
 pub(crate) fn on_link_producer(
     context: &mut Context<'_>,
     number: LinkNumber,
@@ -97,7 +97,7 @@ pub(crate) fn on_link_producer(
     refuse_if(context, number, next);
 }
 
-/// The partition has attached the reader of a link, or has refused to.
+/// Handles the partition's answer to the attach of a reader.
 pub(crate) fn on_link_reader(context: &mut Context<'_>, number: LinkNumber, result: Result<(), Error>) {
     let Some(pending) = pending_hub(context, number) else { return };
     let next = match result {
@@ -125,7 +125,7 @@ fn refuse_if(context: &mut Context<'_>, number: LinkNumber, result: Result<(), R
     }
 }
 
-/// There is no such hub, but the name of a queue may have the same form.
+/// Looks up an entity when there is no such hub, because the name of a queue may have the same form.
 fn try_entity(context: &mut Context<'_>, number: LinkNumber, error: &Error) -> Result<(), Refusal> {
     let Some(link) = context.links.get_mut(number) else { return Ok(()) };
     let LinkKind::PendingHub(pending) = &mut link.kind else { return Ok(()) };
@@ -140,7 +140,7 @@ fn try_entity(context: &mut Context<'_>, number: LinkNumber, error: &Error) -> R
     Ok(())
 }
 
-/// The hub is there: now for the part of it that the link names.
+/// Continues with the part of the hub that the link names.
 fn enter_hub(context: &mut Context<'_>, number: LinkNumber, view: &HubView) -> Result<(), Refusal> {
     let Some(link) = context.links.get_mut(number) else { return Ok(()) };
     let LinkKind::PendingHub(pending) = &mut link.kind else { return Ok(()) };
@@ -181,7 +181,7 @@ fn partition_ref(context: &Context<'_>, view: &HubView, number: u32) -> Partitio
     PartitionRef { shard, partition: Partition { hub: view.id, number } }
 }
 
-/// Asks the partition for what it knows of a producer that has a name.
+/// Requests the state of a named producer from the partition.
 fn settle_producer(
     context: &mut Context<'_>,
     number: LinkNumber,
@@ -264,7 +264,7 @@ fn ask_reader(
     context.push(at.shard, Window { receiver, size_bytes: READER_WINDOW_BYTES });
 }
 
-/// The partition has taken the reader.
+/// Opens the link after the partition has attached the reader.
 fn open_reader(context: &mut Context<'_>, number: LinkNumber) {
     let receiver = context.peer.id.receiver(number.0);
     let Some(link) = context.links.get_mut(number) else { return };
@@ -305,7 +305,7 @@ fn owner_level(attach: &Attach) -> Result<Option<i64>, Refusal> {
     })
 }
 
-/// Events are handed out settled: how far a reader has come is for its own checkpoints to say.
+/// Returns the attach reply. Events are sent settled: readers record their progress in their own checkpoints.
 fn reader_reply(attach: &Attach, reader: &Reading) -> AttachReply {
     let mut reply = reply(attach, DELIVERY_SIZE_BYTES_MAX);
     reply.snd_settle_mode = Some(SenderSettleMode::Settled);
@@ -345,7 +345,7 @@ fn read_from_partition(hub: &EntityName) -> Refusal {
     )
 }
 
-/// What a link that names no part of the hub may be.
+/// Checks a link that names no part of the hub.
 fn check_plain(role: Role, path: &EntityPath) -> Result<(), Refusal> {
     if path.sub_queue != SubQueue::Main {
         return Err(not_found(path, &format!("'{}' is an event hub, which has no sub-queues", path.name)));
@@ -373,7 +373,7 @@ fn partition_of(text: &str, view: &HubView) -> Result<u32, Refusal> {
     parse_partition(text).filter(|number| *number < count).ok_or_else(|| no_such_partition(count))
 }
 
-/// Only as the broker itself writes it: '07' is no partition.
+/// Parses a partition number in the form that the broker writes: '07' is not a partition.
 pub(super) fn parse_partition(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number: &u32| number.to_string() == text)
 }
@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_say_who_they_are_in_properties() {
+    fn readers_identify_themselves_in_properties() {
         let attach =
             |properties| Attach { properties: Some(properties), ..Attach::new("l", 0, Role::Receiver) };
         let read = |properties| Reading::of(&attach(properties), ConsumerGroup::default_group());

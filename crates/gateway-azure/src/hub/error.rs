@@ -1,4 +1,4 @@
-//! What a peer is told when something about a hub is not as it wishes.
+//! The errors that a peer receives about hubs.
 
 use peeklock_amqp::condition;
 use peeklock_broker::Error;
@@ -8,7 +8,8 @@ use peeklock_types::EntityName;
 use super::address::HubAddress;
 use crate::error::{ENTITY, Refusal, refusal};
 
-/// SDK quirk: JavaScript and .NET know what does not exist only by this sentence.
+/// Returns the error for a missing hub or part.
+/// SDK quirk: JavaScript and .NET identify it only by this text.
 pub(super) fn not_found(what: &impl std::fmt::Display, why: &impl std::fmt::Display) -> Refusal {
     let text = format!("{ENTITY}{what}' could not be found. {why}");
     Refusal::new(404, condition::NOT_FOUND, text)
@@ -19,7 +20,7 @@ pub(super) fn no_such_hub(name: &EntityName) -> Refusal {
     not_found(name, &why)
 }
 
-/// Programs look for the service's sentence.
+/// Returns the error for a missing partition. Programs search for the service's text.
 pub(super) fn no_such_partition(count: u32) -> Refusal {
     let text = format!(
         "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and {}. Parameter name: \
@@ -29,7 +30,7 @@ pub(super) fn no_such_partition(count: u32) -> Refusal {
     Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text)
 }
 
-/// For whoever asks of a hub what only queues, topics and subscriptions have.
+/// Returns the error for a request to a hub that only queues, topics and subscriptions support.
 pub(crate) fn is_hub(name: &EntityName, what: &str) -> Refusal {
     Refusal::not_allowed(format!("'{name}' is an event hub, {what}"))
 }
@@ -41,7 +42,7 @@ pub(super) fn refusal_of(error: &Error, address: &HubAddress) -> Refusal {
     }
 }
 
-/// `address`: what the peer was talking to.
+/// Returns the error for the peer. `address` is the hub or part of the link or request.
 pub(crate) fn hub_refusal(error: &HubError, address: Option<&HubAddress>) -> Refusal {
     use HubError as E;
     let (status, condition) = match error {
@@ -71,10 +72,10 @@ pub(crate) fn hub_refusal(error: &HubError, address: Option<&HubAddress>) -> Ref
     Refusal::new(status, condition, error.to_string())
 }
 
-/// Why a reader that was attached is attached no more.
+/// Returns the error for a reader that the partition has detached.
 pub(super) fn end_refusal(reason: &ReaderEnd, address: &HubAddress) -> Refusal {
     match reason {
-        // Operators look for the service's sentence in their logs.
+        // Operators search for the service's text in their logs.
         ReaderEnd::Stolen { by, level, name, own_level } => {
             let named = |name: &Option<String>| name.clone().unwrap_or_else(|| "nil".to_owned());
             let own_level = own_level.map(|level| level.to_string()).unwrap_or_default();
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stolen_reader_hears_who_has_taken_over() {
+    fn a_stolen_reader_receives_the_name_of_the_new_reader() {
         let address = HubAddress::whole(EntityName::parse("clicks").unwrap());
         let reason = ReaderEnd::Stolen { by: Some("b".into()), level: 3, name: None, own_level: Some(2) };
         let refusal = end_refusal(&reason, &address);
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said_in_the_words_that_sdks_know() {
+    fn missing_hubs_are_reported_with_the_text_that_sdks_expect() {
         let name = EntityName::parse("clicks").unwrap();
         let address = HubAddress::parse("clicks/Partitions/9").unwrap().unwrap();
         let group = peeklock_types::ConsumerGroup::parse("audit").unwrap();

@@ -24,7 +24,7 @@ use crate::hub::Hubs;
 use crate::management::respond::respond;
 use crate::management::{Received, ReplyTo};
 
-/// Requests of one connection that wait for their shards.
+/// The limit on requests of one connection that wait for their shards.
 const PENDING_MAX: usize = 10_000;
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ struct PendingHubRequest {
 }
 
 impl Hubs {
-    /// Whether the request was one for a hub; then it is answered.
+    /// Handles a request for a hub. Returns whether the request was one.
     pub(crate) fn on_hub_management(
         &mut self,
         context: &mut Context<'_>,
@@ -93,7 +93,7 @@ impl Hubs {
         Ok(())
     }
 
-    /// The shard of a hub has described it: the request goes on with a partition, or is answered.
+    /// Handles the description of a hub: the request continues with a partition, or is answered.
     pub(crate) fn on_hub_shown(
         &mut self,
         context: &mut Context<'_>,
@@ -117,7 +117,7 @@ impl Hubs {
         }
     }
 
-    /// The shard of a partition has described it: the request goes on with the checkpoint, or is answered.
+    /// Handles the description of a partition: the request continues with the checkpoint, or is answered.
     pub(crate) fn on_partition_shown(
         &mut self,
         context: &mut Context<'_>,
@@ -135,7 +135,7 @@ impl Hubs {
         }
     }
 
-    /// A shard has answered the last request about a hub.
+    /// Handles the answer to the last request to a shard about a hub.
     pub(crate) fn on_hub_told<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -148,7 +148,7 @@ impl Hubs {
         }
     }
 
-    /// Returns the request with its answer. Responds to a request that was refused.
+    /// Returns the request with its answer. Sends the response if the shard has rejected the request.
     fn hub_answer<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -198,7 +198,7 @@ impl Hubs {
         let mut properties = vec![
             ("status-code", Value::Int(refusal.status)),
             ("status-description", Value::from(refusal.description.clone())),
-            // SDK quirk: the one for Python looks for the description under Service Bus's name for it.
+            // SDK quirk: the SDK for Python looks up the description under the name that Service Bus uses.
             ("statusDescription", Value::from(refusal.description.clone())),
             ("error-condition", Value::Symbol(Symbol::from_static(refusal.condition))),
         ];
@@ -210,7 +210,8 @@ impl Hubs {
 impl HubRequests {
     fn insert(&mut self, request: PendingHubRequest) -> u32 {
         let number = self.next;
-        // Far fewer than 2^32 are open at a time, so a number that comes round again is free.
+        // Far fewer than 2^32 requests are in flight at a time, so a number is free again when the counter wraps
+        // around.
         self.next = self.next.wrapping_add(1);
         self.requests.insert(number, request);
         number
@@ -218,7 +219,7 @@ impl HubRequests {
 }
 
 impl PendingHubRequest {
-    /// What the request is about, for an error that names it.
+    /// Returns the subject of the request, for error texts.
     fn address(&self) -> HubAddress {
         match &self.operation {
             HubOperation::ReadPartition(partition) => {
@@ -241,7 +242,7 @@ fn partition_of(number: Option<u32>, view: &HubView) -> Result<Partition, HubErr
     }
 }
 
-/// Who has seen an event that never was has seen another hub.
+/// Rejects a sequence number beyond the end of the partition: the event that the peer has read belongs to another hub.
 fn check_end(given: u64, info: &PartitionInfo) -> Result<(), HubError> {
     let StreamView { partition, next_sequence, .. } = info.view;
     if given < next_sequence {
@@ -250,7 +251,7 @@ fn check_end(given: u64, info: &PartitionInfo) -> Result<(), HubError> {
     Err(HubError::BeyondEnd { partition, given, last: long(next_sequence) - 1 })
 }
 
-// SDKs are particular about types: see each of them.
+// SDKs require exact types.
 
 pub(crate) fn describe_claim(ownership: &Ownership) -> Value {
     map(describe_ownership(ownership))
@@ -294,7 +295,7 @@ fn describe_hub(view: &HubView) -> Value {
         ("type", "com.microsoft:eventhub".into()),
         ("created_at", time(view.created_at)),
         ("partition_count", Value::Int(i32::try_from(count).unwrap_or(i32::MAX))),
-        // SDK quirk: a list in place of the array is an error to Java, .NET and Rust.
+        // SDK quirk: Java, .NET and Rust reject a list in place of the array.
         ("partition_ids", Value::Array(Array::strings(ids))),
         ("georeplication_factor", Value::Int(1)),
     ])
@@ -303,7 +304,7 @@ fn describe_hub(view: &HubView) -> Value {
 fn describe_partition(name: &EntityName, info: &PartitionInfo, now: Timestamp) -> Value {
     let view = &info.view;
     let last = long(view.next_sequence) - 1;
-    // As the service says it of a partition that never had an event.
+    // The value that the service returns for a partition that never had an event.
     let begin = if view.next_sequence == 0 { -1 } else { long(view.begin_sequence) };
     map(vec![
         ("name", name.as_str().to_owned().into()),
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_has_the_types_that_sdks_read() {
+    fn a_partition_description_has_the_types_that_sdks_require() {
         let found = partition(2, 7);
         let expected = [
             ("name", Value::from("clicks")),
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_partition_is_told_apart_from_one_that_was_emptied() {
+    fn an_empty_partition_differs_from_an_emptied_one() {
         let never = partition(0, 0);
         assert_eq!(never.lookup("begin_sequence_number"), Some(&Value::Long(-1)));
         assert_eq!(never.lookup("last_enqueued_sequence_number"), Some(&Value::Long(-1)));

@@ -1,5 +1,5 @@
-//! What can be asked of a hub through `$management`: its properties and those of its partitions, as Event Hubs has them; ownership and checkpoints
-//! as only this broker does.
+//! The operations on a hub through `$management`: properties of the hub and of its partitions as in Event Hubs, and
+//! ownership and checkpoints, which are specific to this broker.
 
 use peeklock_access::Right;
 use peeklock_amqp::Value;
@@ -13,7 +13,7 @@ use crate::message::RequestMessage;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HubOperation {
     ReadHub,
-    /// As the request names it.
+    /// The partition as in the request.
     ReadPartition(String),
     Claim {
         group: ConsumerGroup,
@@ -41,13 +41,13 @@ const OWNERSHIPS: &str = "peeklock:list-ownerships";
 const CHECKPOINT: &str = "peeklock:update-checkpoint";
 const CHECKPOINTS: &str = "peeklock:list-checkpoints";
 
-/// Whether the request can be meant for a hub only.
+/// Returns whether the request can only be for a hub.
 pub(super) fn is_for_hub(request: &RequestMessage) -> bool {
     let operation = request.property("operation").and_then(Value::as_str);
     matches!(operation, Some(READ | CLAIM | OWNERSHIPS | CHECKPOINT | CHECKPOINTS))
 }
 
-/// The hub that a request is about: the one that it names, or the one whose `$management` it was sent to.
+/// Returns the hub of a request: the one in its properties, or the one whose `$management` received it.
 pub(super) fn hub_of(request: &RequestMessage, path: Option<&EntityPath>) -> Result<EntityName, Refusal> {
     match (request.property("name").and_then(Value::as_str), path) {
         (Some(name), _) => Ok(EntityName::parse(name)?),
@@ -81,10 +81,10 @@ impl HubOperation {
         })
     }
 
-    /// Any of these will do.
+    /// Returns the rights of which one is sufficient.
     pub(super) fn rights(&self) -> &'static [Right] {
         match self {
-            // Senders ask for partitions, too: a buffered producer must know them.
+            // Senders request partitions, too: a buffered producer needs their ids.
             HubOperation::ReadHub | HubOperation::ReadPartition(_) => &[Right::Listen, Right::Send],
             _ => &[Right::Listen],
         }
@@ -105,7 +105,7 @@ fn read_of(request: &RequestMessage) -> Result<HubOperation, Refusal> {
     }
 }
 
-/// Values of a request's body, which is a map with texts for keys.
+/// The values of a request's body, which is a map with text keys.
 #[derive(Clone, Copy)]
 struct Fields<'a>(&'a RequestMessage);
 
@@ -118,7 +118,7 @@ impl<'a> Fields<'a> {
         self.value(key).map(|value| value.as_str().ok_or_else(|| missing(key, "a text"))).transpose()
     }
 
-    /// At most as long as the name of an owner may be; nothing here has longer texts.
+    /// Returns a text, at most as long as the name of an owner may be; no field here permits longer texts.
     fn required_text(self, key: &str) -> Result<String, Refusal> {
         let text = self.text(key)?.ok_or_else(|| missing(key, "a text"))?;
         if text.chars().count() > limits::OWNER_CHARS_MAX {
@@ -148,7 +148,7 @@ impl<'a> Fields<'a> {
         etag.map_err(|_| Refusal::bad_request(format!("'{text}' is no etag of this broker")))
     }
 
-    /// A sequence number, or an offset, which says the same as text.
+    /// Returns the sequence number, or the offset, which is the same number as text.
     fn sequence(self) -> Result<u64, Refusal> {
         let number = match self.value("sequence-number") {
             Some(value) => value.as_u64(),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn sdks_read_hubs_and_partitions() {
+    fn reads_of_hubs_and_partitions_by_sdks_are_decoded() {
         let hub = request(
             &[("operation", READ), ("type", "com.microsoft:eventhub"), ("name", "clicks")],
             Vec::new(),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn ownership_and_checkpoints_are_read_from_maps() {
+    fn ownership_and_checkpoints_are_decoded_from_maps() {
         let group = ConsumerGroup::default_group();
         let claim =
             read(CLAIM, vec![("partition", "2".into()), ("owner", "me".into()), ("etag", "7".into())]);
@@ -235,7 +235,11 @@ mod tests {
         let owner = CheckpointBy::Owner { owner: "me".into(), epoch: 1 };
         let owned = vec![("offset", "5".into()), ("owner", "me".into()), ("epoch", 1_i64.into())];
         assert_eq!(by(owned), Some((5, owner)));
-        assert_eq!(by(vec![("offset", "5".into()), ("owner", "me".into())]), None, "an owner has an epoch");
+        assert_eq!(
+            by(vec![("offset", "5".into()), ("owner", "me".into())]),
+            None,
+            "an owner requires an epoch"
+        );
         assert_eq!(by(Vec::new()), None);
         assert_eq!(read(OWNERSHIPS, Vec::new()).unwrap(), HubOperation::Ownerships { group: group.clone() });
         assert_eq!(read(CHECKPOINTS, Vec::new()).unwrap(), HubOperation::Checkpoints { group });

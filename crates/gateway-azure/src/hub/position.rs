@@ -1,4 +1,4 @@
-//! Where a reader starts: the filter of its attach.
+//! The start position of a reader: the filter of its attach.
 
 use peeklock_amqp::{Attach, Value, condition};
 use peeklock_broker::hubs::StartAt;
@@ -10,11 +10,11 @@ pub(crate) const SELECTOR: &str = "apache.org:selector-filter:string";
 
 const PREFIX: &str = "amqp.annotation.";
 
-/// Without a filter a reader starts at the oldest event.
+/// Returns the start position. Without a filter a reader starts at the oldest event.
 pub(crate) fn start_of(attach: &Attach) -> Result<StartAt, Refusal> {
     let filter = attach.source.as_ref().and_then(|source| source.filter.as_ref());
     let Some(value) = filter.and_then(|filter| filter.get(SELECTOR)) else { return Ok(StartAt::Earliest) };
-    // SDK quirk: the descriptor has three forms; the key has said what is meant.
+    // SDK quirk: the descriptor has three forms; it is ignored, because the key identifies the filter.
     let value = match value {
         Value::Described(described) => &described.value,
         plain => plain,
@@ -29,7 +29,7 @@ pub(crate) fn start_of(attach: &Attach) -> Result<StartAt, Refusal> {
     }
 }
 
-/// `name > 'value'` or `name >= value`, with or without spaces and quotes.
+/// Parses `name > 'value'` or `name >= value`, with or without spaces and quotes.
 fn parse(selector: &str) -> Result<StartAt, Refusal> {
     let unreadable = || {
         let text = format!(
@@ -63,7 +63,7 @@ fn parse(selector: &str) -> Result<StartAt, Refusal> {
     }
 }
 
-/// What lies before the first event of all is before any event: SDKs say −1 for the oldest that is there.
+/// Returns the position of a number. Negative numbers mean the start: SDKs send −1 for the oldest event that is stored.
 fn at_number(number: i64, inclusive: bool) -> StartAt {
     match u64::try_from(number) {
         Ok(sequence) => StartAt::Sequence { sequence, inclusive },
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sdk_writes_a_position_in_its_own_way() {
+    fn positions_of_all_sdks_are_parsed() {
         let at = Timestamp::from_millis(1_700_000_000_000);
         let positions = [
             ("amqp.annotation.x-opt-offset > '4100'", sequence(4100, false)),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_position_is_refused() {
+    fn invalid_positions_are_rejected() {
         let bad = [
             "",
             "x-opt-offset > '1'",

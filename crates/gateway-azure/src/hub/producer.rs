@@ -1,4 +1,4 @@
-//! Producers that number their events, so that what they send again is not stored again.
+//! Producers that number their events, so that a repeated send is not stored again.
 
 use peeklock_amqp::connection::AttachReply;
 use peeklock_amqp::{Attach, Fields, RawMap, Symbol, Value, condition};
@@ -12,10 +12,11 @@ const ID: &str = "com.microsoft:producer-id";
 const EPOCH: &str = "com.microsoft:producer-epoch";
 const SEQUENCE: &str = "com.microsoft:producer-sequence-number";
 
-/// Never negative: .NET takes that for "not assigned". JavaScript's numbers are exact up to the last of them.
+/// The range of producer ids. Never negative: .NET treats a negative id as "not assigned". JavaScript's numbers are
+/// exact up to the end of the range.
 const IDS: std::ops::Range<i64> = 1..1 << 53;
 
-/// Who a link says that it is. What it leaves open, the broker chooses.
+/// The identity that a link requests. The broker chooses the missing values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wish {
     pub(super) id: Option<i64>,
@@ -23,7 +24,7 @@ pub(super) struct Wish {
     sequence: Option<i32>,
 }
 
-/// A producer, as each of its events names it.
+/// A producer as each of its events names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbered {
     pub(super) id: i64,
@@ -31,7 +32,7 @@ pub(super) struct Numbered {
 }
 
 impl Wish {
-    /// `None`: the link does not want to number its events.
+    /// Decodes the requested identity. Returns `None` if the link does not request numbered events.
     pub(super) fn of(attach: &Attach) -> Result<Option<Self>, Refusal> {
         if !attach.desired_capabilities.iter().any(|capability| *capability == CAPABILITY) {
             return Ok(None);
@@ -56,9 +57,9 @@ impl Wish {
         Err(Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text))
     }
 
-    /// Who it is, and after which number it goes on. A client that names a number is taken at its word, whatever was taken from it: it may not
-    /// know what became of its last send, and sends that again under the same number. SDKs count on from the answer, so another one
-    /// would give the same event a new number.
+    /// Returns the producer and its last number. A number from the client is accepted, whatever the partition has
+    /// stored: the client may not have received the outcome of its last send, and repeats it under the same number.
+    /// SDKs continue from the number in the reply, so a different one would give the same event a new number.
     pub(super) fn settle(self, known: Option<Producer>) -> Result<Producer, Refusal> {
         let id = self.id.unwrap_or_else(|| fastrand::i64(IDS));
         let Some(known) = known else {
@@ -86,7 +87,7 @@ fn read<T: TryFrom<i64>>(properties: Option<&Fields>, key: &str) -> Result<Optio
     })
 }
 
-/// Tells the link who it is.
+/// Writes the producer's identity to the attach reply.
 pub(super) fn fill(producer: Producer, reply: &mut AttachReply) {
     let properties = reply.properties.get_or_insert_default();
     properties.insert(ID, Value::Long(producer.id));
@@ -96,7 +97,7 @@ pub(super) fn fill(producer: Producer, reply: &mut AttachReply) {
 }
 
 impl Numbered {
-    /// The number of an event, if it is from this producer.
+    /// Returns the number of an event. Rejects an event of another producer.
     pub(super) fn number_of(self, annotations: &RawMap<'_>) -> Result<i32, Refusal> {
         let number = |key| -> Result<i64, Refusal> {
             let value = annotations.get(key).map_err(unreadable)?.and_then(|value| value.as_i64());
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_nothing_is_given_an_identity() {
+    fn a_producer_without_an_identity_is_assigned_one() {
         let link = Attach::new("link", 0, Role::Sender);
         assert_eq!(Wish::of(&link).unwrap(), None);
         let nulls = Fields::new().with(ID, Value::Null).with(EPOCH, Value::Null).with(SEQUENCE, Value::Null);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_hears_its_own_number_or_what_was_taken_last() {
+    fn a_returning_producer_receives_its_own_number_or_the_last_stored_one() {
         let named = Fields::new().with(ID, 7_i64).with(EPOCH, 2_i16).with(SEQUENCE, 40_i32);
         let wish = wish(Some(named)).unwrap();
         assert_eq!(wish.settle(None).unwrap(), Producer { id: 7, epoch: 2, sequence: 40 });
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_has_the_types_that_sdks_read() {
+    fn the_reply_has_the_types_that_sdks_require() {
         let mut reply = AttachReply::default();
         fill(Producer { id: 7, epoch: 2, sequence: 40 }, &mut reply);
         let properties = reply.properties.unwrap();

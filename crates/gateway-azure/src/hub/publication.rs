@@ -1,4 +1,4 @@
-//! What a sender publishes at once: an event, or a batch of them for one partition.
+//! A publication: an event, or a batch of events for one partition.
 
 use peeklock_amqp::{BodyKind, RawMap, Sections, condition, is_batch};
 use peeklock_broker::hubs::block::Block;
@@ -10,37 +10,37 @@ use crate::error::Refusal;
 use crate::incoming::unreadable;
 
 const PARTITION_KEY: &str = "x-opt-partition-key";
-/// What is stored of a publication is more than what was sent, by a few bytes for each event and the key that the others share. No partition
-/// takes more than this at once.
+/// The limit on the stored form of a publication. It is larger than the received form by a few bytes per event and by
+/// the shared key. No partition accepts more in one request.
 const STORED_BYTES_MAX: usize = 2 * limits::PUBLICATION_SIZE_BYTES_MAX;
 
-/// What the keys of events are good for on a link.
+/// The role of the events' keys on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys<'k> {
-    /// They decide where all of it goes, so there is one for all or none.
+    /// The key selects the partition of the whole publication, so all events have the same key or none.
     Route,
-    /// The publisher's name is the key of everything.
+    /// The publisher's name is the key of all events.
     Publisher(&'k str),
-    /// The link has said where everything goes: keys are kept for readers, and decide nothing. Producers that choose the partition by
-    /// themselves send them.
+    /// The link specifies the partition: keys are stored for readers and do not affect routing. Producers that choose
+    /// the partition by themselves send them.
     Keep,
 }
 
 pub(super) struct Publication<'a> {
     sections: Sections<'a>,
-    /// Bytes that were sent.
+    /// The received bytes.
     len: usize,
     is_batch: bool,
-    /// Of all events, or of those that have none of their own.
+    /// The key of all events, or of those without a key.
     key: Option<&'a str>,
     keys: Keys<'a>,
 }
 
-/// What was written.
+/// The encoded events.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) block: Block,
-    /// Number of the first event, on the link of a producer that numbers them.
+    /// The number of the first event, on the link of a producer that numbers them.
     pub(super) first: Option<i32>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Publication<'a> {
             Keys::Publisher(name) => Some(name),
             Keys::Keep => own_key,
             Keys::Route if own_key.is_some() || !is_batch => own_key,
-            // An envelope without a key says nothing; the events may.
+            // If the envelope has no key, the events may have one.
             Keys::Route => match sections.data().next() {
                 Some(event) => partition_key(&Sections::scan(event).map_err(unreadable)?)?,
                 None => None,
@@ -72,7 +72,7 @@ impl<'a> Publication<'a> {
         Ok(publication)
     }
 
-    /// By which its partition is chosen.
+    /// Returns the key that selects the partition.
     pub(super) fn key(&self) -> Option<&'a str> {
         self.key
     }
@@ -80,10 +80,11 @@ impl<'a> Publication<'a> {
     /// Writes all events as one block.
     pub(super) fn write(&self, numbered: Option<Numbered>) -> Result<Written, Refusal> {
         let mut numbers = numbered.map(Numbers::new);
-        // Enough for all but small events with long keys, so that what is written is not moved.
+        // Sufficient for all but small events with long keys, so that the block is not reallocated.
         let mut block = Block::with_capacity(self.len + self.len / 8);
         let mut write = |sections: &Sections<'_>| {
-            // Before all of it is in memory: a million empty events with a long key are a hundred times what was sent.
+            // Checked before the whole block is in memory: a million empty events with a long key take a hundred times
+            // the received size.
             if block.size_bytes() > STORED_BYTES_MAX {
                 return Err(too_many_events(block.count()));
             }
@@ -103,7 +104,7 @@ impl<'a> Publication<'a> {
         Ok(Written { block, first: numbers.and_then(|numbers| numbers.first) })
     }
 
-    /// The key to store with an event.
+    /// Returns the key to store with an event.
     fn key_of<'s>(&self, event: &Sections<'s>) -> Result<Option<&'s str>, Refusal>
     where
         'a: 's,
@@ -121,7 +122,7 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// An event without a key in a batch that has one goes with the others.
+    /// Checks the key of an event. In a batch with a key, an event without one is permitted.
     fn check_key(&self, own: Option<&str>) -> Result<(), Refusal> {
         let Some(own) = own.filter(|own| self.key != Some(own)) else { return Ok(()) };
         let text = match (self.keys, self.key) {
@@ -169,7 +170,7 @@ pub(super) fn check_length(key: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The numbers that a producer has given its events: one after the other, without a gap.
+/// The numbers that a producer has assigned to its events: consecutive, without a gap.
 struct Numbers {
     of: Numbered,
     first: Option<i32>,
@@ -190,7 +191,7 @@ impl Numbers {
             return Err(Refusal::new(400, condition::OUT_OF_ORDER_SEQUENCE, text));
         }
         self.first.get_or_insert(number);
-        // After the largest number comes zero.
+        // Zero follows the largest number.
         self.next = Some(number.checked_add(1).unwrap_or(0));
         Ok(())
     }
@@ -224,7 +225,7 @@ mod tests {
         builder.finish()
     }
 
-    /// The key by which it is routed, and those that are stored.
+    /// Returns the key for routing and the stored keys.
     fn keys_of(
         format: u32,
         payload: &[u8],
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_for_two_keys_is_refused() {
+    fn a_batch_with_two_keys_is_rejected() {
         let many = |envelope, keys: &[_]| {
             keys_of(BATCH_FORMAT, &batch(envelope, keys), Keys::Route).unwrap_err().description
         };
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_a_partition_keeps_keys_and_a_publisher_has_one() {
+    fn a_partition_link_stores_keys_and_a_publisher_link_has_one_key() {
         let payload = batch(None, &[Some("a"), Some("b"), None]);
         let kept = keys_of(BATCH_FORMAT, &payload, Keys::Keep).unwrap();
         assert_eq!(kept, (None, vec![text("a"), text("b"), None]));
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_a_length_and_a_type() {
+    fn keys_are_checked_for_length_and_type() {
         let of = |key: Value| {
             let message_annotations = Fields::new().with(PARTITION_KEY, key);
             keys_of(0, &Message { message_annotations, ..Message::data("x") }.to_bytes(), Keys::Route)
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_batch_is_refused() {
+    fn invalid_batches_are_rejected() {
         for payload in
             [&b""[..], b"nonsense", &Message::value("x").to_bytes(), &Message::data("x").to_bytes()]
         {
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_grows_out_of_bounds_is_refused_on_the_way() {
+    fn a_batch_above_the_stored_size_limit_is_rejected() {
         let key = "k".repeat(limits::PARTITION_KEY_CHARS_MAX);
         let mut builder =
             BatchBuilder::with_partition_key(limits::PUBLICATION_SIZE_BYTES_MAX, &Text::from(key));
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_follow_each_other_also_round_the_end() {
+    fn numbers_are_consecutive_across_the_wrap_around() {
         let numbered = Numbered { id: 7, epoch: 1 };
         let written = |numbers: &[i32]| {
             let mut builder = BatchBuilder::new(10_000);

@@ -22,10 +22,11 @@ use crate::publishing::send::confirm;
 use crate::transaction::Transactions;
 use crate::transaction::coordinator::transaction_of;
 
-/// A hub may be given more partitions. A link that spreads its events looks for them when it sends, but not more often than this.
+/// The minimum time between two lookups of the number of partitions, which can grow. A link that distributes its events
+/// performs the lookup when it sends.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// A peer has sent an event, or a batch of them, to a hub.
+/// Sends an event or a batch of events from a peer to a partition.
 pub(crate) fn on_events(
     context: &mut Context<'_>,
     transactions: &mut Transactions,
@@ -76,7 +77,7 @@ fn publish(context: &mut Context<'_>, number: LinkNumber, delivery: &Delivery) -
     Ok(())
 }
 
-/// A partition has stored what was sent, or has refused it.
+/// Handles a partition's answer to a publication.
 pub(crate) fn on_published(context: &mut Context<'_>, waiter: SendWaiter, result: Result<(), Error>) {
     let (number, delivery) = waiter.delivery();
     let Some(link) = context.links.get_mut(number) else { return };
@@ -120,7 +121,8 @@ pub(crate) fn on_looked(context: &mut Context<'_>, number: LinkNumber, result: R
     }
 }
 
-/// A hub of that name may be created anew, and another producer may have taken over: only a new link finds out.
+/// Returns whether the error ends the link. A hub of that name may be created again, or another producer may have
+/// replaced this one: only a new link detects this.
 fn ends_link(error: &Error) -> bool {
     let Error::Hub(error) = error else { return false };
     matches!(
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn events_without_a_key_are_spread_and_those_with_one_stay_together() {
+    fn events_without_a_key_are_distributed_and_events_with_a_key_stay_together() {
         let destination = Destination::Any { partition_count: 4, next: u32::MAX - 1, looked_at: Millis(0) };
         let mut link = publisher(destination);
         let turns: Vec<_> = (0..8).map(|_| link.next_partition(None)).collect();
@@ -200,15 +202,19 @@ mod tests {
             publisher(Destination::Key { key: "abcd".into(), partition_count: 4, looked_at: Millis(0) });
         assert_eq!(till.next_partition(None), 2);
         let mut fixed = publisher(Destination::Partition(3));
-        assert_eq!(fixed.next_partition(Some("abc")), 3, "never re-routed");
+        assert_eq!(
+            fixed.next_partition(Some("abc")),
+            3,
+            "the events of a partition link are never re-routed"
+        );
     }
 
     #[test]
-    fn a_hub_is_looked_at_again_now_and_then() {
+    fn the_number_of_partitions_is_refreshed_periodically() {
         let mut link = publisher(Destination::Any { partition_count: 4, next: 0, looked_at: Millis(0) });
         assert!(!link.is_due_for_look(Millis(4999)));
         assert!(link.is_due_for_look(Millis(5000)));
-        assert!(!link.is_due_for_look(Millis(5001)), "one question is enough");
+        assert!(!link.is_due_for_look(Millis(5001)), "one lookup is in flight");
         assert!(!publisher(Destination::Partition(0)).is_due_for_look(Millis(9999)));
     }
 }

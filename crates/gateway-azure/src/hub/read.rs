@@ -1,7 +1,8 @@
 //! Readers: events from partitions to links.
 //!
-//! What a shard has read for a reader waits in its link, and is written as the peer's credit, its session window and the output allow. So a peer that
-//! takes nothing holds up no other link, and nothing of its own beyond the window that it was given.
+//! Events that a shard has read for a reader wait in its link, and are written as the peer's credit, its session window
+//! and the output limit permit. So a peer that does not read delays no other link, and has no more events in memory
+//! than its window.
 
 use std::collections::VecDeque;
 
@@ -22,14 +23,14 @@ use crate::connection::link::{LinkKind, LinkNumber};
 use crate::error::Refusal;
 use crate::hub::Hubs;
 
-/// Bytes of events that may be under way from a shard to one link.
+/// The limit on bytes of events in flight from a shard to one link.
 pub(super) const READER_WINDOW_BYTES: i64 = 1024 * 1024;
-/// While so much waits to be written, no more events are added to it.
+/// The limit on unwritten output above which no more events are added.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
-/// What one link may add before others have their turn.
+/// The bytes that one link may add before the next link has its turn.
 const TURN_BYTES: usize = 64 * 1024;
 
-/// The peer reads events of a partition.
+/// A link on which the peer reads events of a partition.
 pub(crate) struct ReaderLink {
     address: HubAddress,
     pub(crate) shard: usize,
@@ -37,17 +38,17 @@ pub(crate) struct ReaderLink {
     fence: Fence,
     wants_metrics: bool,
     runs: VecDeque<Run>,
-    /// Events of runs that are done with.
+    /// Events of completed runs.
     passed_count: u64,
-    /// How far the shard may count.
+    /// The number of events up to which the shard may send.
     limit: u64,
-    /// What of the window is free again, and the shard has not been told.
+    /// Bytes of the window that are free again and not yet reported to the shard.
     free_bytes: i64,
-    /// Of the event that was written last.
+    /// The delivery tag of the last written event.
     last_tag: u32,
-    /// The shard has handed out what there was, and the peer waits to hear it.
+    /// The shard has sent all available events; the peer waits for the drain to be confirmed.
     is_drained: bool,
-    /// It is in the line of those that have something to write.
+    /// Whether the link is in the line of links with events to write.
     is_in_line: bool,
 }
 
@@ -78,26 +79,27 @@ impl ReaderLink {
         }
     }
 
-    /// How many events the shard may have named in all: those that have gone, and those that the peer has credit for. Runs that wait here have to
-    /// do with the same credit. That it may be without bound is the peer's affair: the window bounds what is under way.
+    /// Returns the total number of events that the shard may send: those that were sent to the peer, and those that the
+    /// peer has credit for. Runs that wait here count against the same credit. The credit may be unlimited; the window
+    /// limits the bytes in flight.
     fn limit_with(&self, credit: u32) -> u64 {
         let waiting = self.runs.front().map_or(0, Run::passed_count);
         self.passed_count + waiting + u64::from(credit)
     }
 
-    /// What has become free of the window, once it is worth telling.
+    /// Returns the free bytes of the window, once there are enough to report.
     fn take_free(&mut self) -> Option<i64> {
         (self.free_bytes >= READER_WINDOW_BYTES / 4).then(|| std::mem::take(&mut self.free_bytes))
     }
 }
 
-/// How a turn of a link has ended.
+/// The end of a link's turn.
 enum Turn {
-    /// It has more to write, and room for it.
+    /// The link has more to write, and room for it.
     More,
-    /// It has written everything, or must wait for the peer.
+    /// The link has written everything, or must wait for the peer.
     Done,
-    /// What was stored cannot be read.
+    /// The stored events cannot be decoded.
     Broken(String),
 }
 
@@ -113,7 +115,7 @@ impl Hubs {
         }
     }
 
-    /// There may be something to write for the link.
+    /// Adds a link that may have events to write to the line.
     pub(crate) fn line_up(&mut self, context: &mut Context<'_>, number: LinkNumber) {
         if let Some(LinkKind::Reader(reader)) = context.links.get_mut(number).map(|link| &mut link.kind)
             && !std::mem::replace(&mut reader.is_in_line, true)
@@ -122,7 +124,7 @@ impl Hubs {
         }
     }
 
-    /// Writes events, link by link, until enough waits to be written.
+    /// Writes events, link by link, up to the output limit.
     pub(crate) fn pump_readers(&mut self, context: &mut Context<'_>) {
         while context.connection.output_len() < OUTPUT_BYTES_MAX
             && let Some(number) = self.line.pop_front()
@@ -153,12 +155,12 @@ impl Hubs {
         let LinkKind::Reader(reader) = &mut link.kind else { return };
         let credit = context.connection.credit(link.id);
         let is_empty = reader.runs.is_empty() || credit == 0;
-        // Events that were left out have used no credit, but the shard has counted them.
+        // Omitted events have used no credit, but the shard has counted them.
         let is_short = reader.limit_with(credit) > reader.limit;
         if reader.is_drained && is_empty {
             reader.is_drained = false;
             if is_short {
-                // It has come to its limit, not to the end.
+                // The reader has reached its limit, not the end of the partition.
                 self.grant_reader(context, number, Drain::Start);
             } else {
                 context.connection.drained(link.id);
@@ -242,7 +244,7 @@ fn write_events(
             reader.passed_count += run.passed_count();
             reader.runs.pop_front();
         }
-        // Somebody else has the partition: what is here is not this reader's any more.
+        // Another reader owns the partition, so these events must not be written any more.
         if reader.fence.is_closed() {
             reader.runs.clear();
         }
@@ -252,7 +254,7 @@ fn write_events(
     }
 }
 
-/// Writes events of one run. `None`: it is done with, or not this reader's any more.
+/// Writes events of one run. Returns `None` if the run is complete or the reader's fence is closed.
 fn write_run(
     connection: &mut Connection,
     id: LinkId,
@@ -299,7 +301,7 @@ fn write_event(
     let stamp = EventStamp { sequence: event.sequence, enqueued_at_ms, delivery_annotations };
     let rest = stored.write_front(scratch, &stamp);
     match connection.send(id, &outgoing, &[scratch, rest]) {
-        // A link that is going needs no more events.
+        // A link that is being detached needs no more events.
         Ok(()) | Err(SendError::NotAttached) => Ok(()),
         Err(error) => Err(error.to_string()),
     }

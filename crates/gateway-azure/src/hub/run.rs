@@ -1,4 +1,4 @@
-//! Events on their way to a reader: what its shard has read for it at once.
+//! A run: the events that a shard has read for a reader in one step.
 
 use bytes::Bytes;
 use peeklock_amqp::{Encode, Fields, RawMap, Value};
@@ -9,7 +9,7 @@ use peeklock_types::Timestamp;
 
 pub(super) struct Run {
     extents: std::vec::IntoIter<Bytes>,
-    /// Of the extent whose turn it is.
+    /// The events of the current extent.
     events: block::Events,
     from: u64,
     next: u64,
@@ -17,7 +17,7 @@ pub(super) struct Run {
     not_before: Option<Timestamp>,
     window_bytes: i64,
     returned_bytes: i64,
-    /// Delivery annotations that every event gets, as an encoded map, or nothing.
+    /// The delivery annotations of every event, as an encoded map, or empty.
     annotations: Bytes,
 }
 
@@ -37,11 +37,11 @@ impl Run {
         }
     }
 
-    /// The next event that is meant for the reader. `Ok(None)`: there is none left.
+    /// Returns the next event for the reader. Returns `Ok(None)` at the end of the run.
     pub(super) fn next_event(&mut self) -> Result<Option<EventPlace>, Damaged> {
         while self.next < self.upto {
             let Some(event) = self.events.next_place() else {
-                // Fewer events than the shard has promised: something is wrong with what was stored.
+                // There are fewer events than the shard has announced: the stored data is damaged.
                 let extent = self.extents.next().ok_or(Damaged { at: 0 })?;
                 self.events = block::events(extent, self.next);
                 continue;
@@ -59,21 +59,21 @@ impl Run {
     }
 
     pub(super) fn annotations(&self) -> RawMap<'_> {
-        // Encoded here, so it is a map unless it is empty.
+        // This module has encoded it, so it is a map or empty.
         RawMap::parse(&self.annotations).unwrap_or(RawMap::EMPTY)
     }
 
-    /// Of the event that was handed out last.
+    /// Returns the bytes of the event that was returned last.
     pub(super) fn bytes_of(&self, event: &EventPlace) -> &[u8] {
         self.events.bytes_of(event)
     }
 
-    /// Events that were handed out or left out so far.
+    /// Returns the number of events that were returned or omitted so far.
     pub(super) fn passed_count(&self) -> u64 {
         self.next - self.from
     }
 
-    /// What of the reader's window has become free since this was asked last: as much of it as of the events.
+    /// Returns the bytes of the reader's window that have become free since the last call, in proportion to the events.
     pub(super) fn take_window(&mut self) -> i64 {
         let (passed, all) = (i128::from(self.passed_count()), i128::from((self.upto - self.from).max(1)));
         let free = i64::try_from(i128::from(self.window_bytes) * passed / all).unwrap_or(self.window_bytes);
@@ -87,7 +87,7 @@ impl Run {
     }
 }
 
-/// How far behind the newest event the reader is, for those who asked to hear it with each event.
+/// Encodes the position of the newest event, for readers that have requested it with each event.
 fn metrics(events: &Events) -> Bytes {
     let last = events.last;
     let fields = Fields::new()
@@ -98,7 +98,7 @@ fn metrics(events: &Events) -> Bytes {
     fields.to_bytes()
 }
 
-/// SDKs take the first moment of the year 1 for "never".
+/// Returns the time as a value. SDKs treat the first moment of the year 1 as "never".
 pub(super) fn time_or_unset(at: Option<Timestamp>) -> Value {
     const UNSET_MS: i64 = -62_135_596_800_000;
     Value::Timestamp(at.map_or(UNSET_MS, timestamp))
@@ -150,11 +150,11 @@ mod tests {
         assert!(run.is_done());
         let mut late = Run::new(events(0, 8, Some(15), extents), false);
         assert_eq!(numbers(&mut late), [4, 5, 6, 7]);
-        assert_eq!(late.passed_count(), 8, "what is left out counts, too");
+        assert_eq!(late.passed_count(), 8, "omitted events count, too");
     }
 
     #[test]
-    fn the_window_comes_back_as_events_go() {
+    fn the_window_is_released_as_events_are_sent() {
         let mut run = Run::new(events(0, 4, None, vec![extent(0, 4, 10)]), false);
         let mut returned = Vec::new();
         while run.next_event().unwrap().is_some() {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_events_are_damage_not_silence() {
+    fn missing_events_are_reported_as_damage() {
         assert!(Run::new(events(0, 8, None, vec![extent(0, 4, 10)]), false).next_event().is_ok());
         let mut short = Run::new(events(0, 8, None, vec![extent(0, 4, 10)]), false);
         assert!((0..8).any(|_| short.next_event().is_err()));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_have_the_types_that_sdks_read() {
+    fn metrics_have_the_types_that_sdks_require() {
         use peeklock_amqp::Decode;
         let run = Run::new(events(0, 1, None, Vec::new()), true);
         assert_eq!(run.annotations().entry_count(), 4);

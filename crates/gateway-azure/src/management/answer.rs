@@ -1,6 +1,6 @@
 //! Answers of shards, as the body of a management response.
 //!
-//! SDKs are particular about types: a list where they expect an array is an error, and the other way round.
+//! SDKs require exact types: a list in place of an array is an error, and the reverse.
 
 use bytes::Bytes;
 use peeklock_amqp::{Array, Kind, Text, Value};
@@ -10,13 +10,13 @@ use peeklock_types::{SequenceNumber, SessionId, Timestamp};
 
 use super::rules;
 
-/// What a request says about the form of its response.
+/// The properties of a request that determine the form of its response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(super) omit_body: bool,
-    /// Sessions that the request leaves out.
+    /// The number of sessions that the response skips.
     pub(super) skip: usize,
-    /// The request is one of `peeklock:purge`, not of the SDKs.
+    /// The request is `peeklock:purge`, which SDKs do not send.
     pub(super) is_purge: bool,
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Content {
     Messages { found: Vec<Message>, omit_body: bool },
 }
 
-/// Status, its description, and the body.
+/// The status, its description, and the body.
 pub(super) type Described = (i32, &'static str, Value);
 
 impl Content {
@@ -70,7 +70,7 @@ impl Content {
         Content::Described(ok(vec![("session-state", state.map_or(Value::Null, Value::Binary))]))
     }
 
-    /// The number of messages that were deleted.
+    /// Returns the content with the number of deleted messages.
     pub(crate) fn deleted(form: Form, count: u64) -> Self {
         Content::Described(match count {
             count if form.is_purge => ok(vec![("message-count", Value::Ulong(count))]),

@@ -1,4 +1,4 @@
-//! Readers for the body of a management request: what is missing or of the wrong kind is refused by name.
+//! Decodes the body of a management request. The error for a missing or mistyped value names its key.
 
 use bytes::Bytes;
 use peeklock_amqp::Value;
@@ -10,7 +10,7 @@ use crate::error::Refusal;
 pub(super) struct Body<'a>(pub(super) &'a Value);
 
 impl<'a> Body<'a> {
-    /// A value that is there and not null.
+    /// Returns a value that is present and not null.
     pub(super) fn value(self, key: &str) -> Option<&'a Value> {
         self.0.lookup(key).filter(|value| !value.is_null())
     }
@@ -37,7 +37,7 @@ impl<'a> Body<'a> {
         self.required(key, "a number", Value::as_i64)
     }
 
-    /// A number that is zero or more, if there is one.
+    /// Returns a number of zero or more, if present.
     pub(super) fn count(self, key: &str) -> Result<Option<u64>, Refusal> {
         self.optional(key, "a number, zero or more", Value::as_u64)
     }

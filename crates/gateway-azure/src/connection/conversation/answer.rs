@@ -1,4 +1,4 @@
-//! Answers of shards, by subject: each goes to the part of the connection that has sent the request.
+//! Answers of shards, by subject: each is passed to the part of the connection that has sent the request.
 
 use peeklock_broker::request::entities::EntityAnswer;
 use peeklock_broker::request::events::EventAnswer;
@@ -21,7 +21,7 @@ use crate::management::{Content, Form};
 use crate::transaction::TransactionNumber;
 
 impl Conversation<'_> {
-    /// Passes an answer on to the management request that waits for it.
+    /// Passes an answer to the management request that waits for it.
     fn on_managed<R: Ask>(
         &mut self,
         Answered { ticket, result }: Answered<R>,

@@ -14,7 +14,7 @@ use crate::publishing::send::on_sent;
 use crate::transaction::TransactionNumber;
 
 impl Conversation<'_> {
-    /// Gives the reply back if there is no room for it now.
+    /// Handles a reply. Returns the reply if there is no room for it now.
     pub(crate) fn on_reply(&mut self, reply: Reply) -> Option<Reply> {
         match reply {
             Reply::Answer(answer) => self.on_answer(answer),
@@ -73,7 +73,7 @@ impl Conversation<'_> {
         None
     }
 
-    /// A range of a large message was read, for a receiver or for a response.
+    /// Handles a range of a large message that was read, for a receiver or for a response.
     fn on_range_read(&mut self, number: LinkNumber, token: LockToken, bytes: Result<Bytes, String>) {
         if matches!(self.context.links.get(number).map(|link| &link.kind), Some(LinkKind::Responses(_))) {
             return on_response_range(&mut self.context, number, token, bytes);
@@ -106,7 +106,7 @@ impl Conversation<'_> {
             Answer::Rules(answer) => self.on_rule_answer(*answer),
             Answer::Events(answer) => self.on_event_answer(answer),
             Answer::Hubs(answer) => self.on_hub_answer(*answer),
-            // A connection has no such requests.
+            // A connection does not send such requests.
             Answer::Blobs(_) | Answer::Receipts(_) | Answer::Outbox(_) => {}
         }
     }
