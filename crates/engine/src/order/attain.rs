@@ -1,4 +1,4 @@
-//! What is measured of each class as messages come and go, and what senders may send. Lives only in memory.
+//! The measurements of each class, and the send rates. Kept only in memory.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use peeklock_types::{Rate, Timestamp};
 use super::stats::Stats;
 use super::{LaneKey, LaneSlot, Order};
 
-/// A sender is over a rate.
+/// The error of a sender that exceeds a rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Throttled {
     pub(crate) what: String,
@@ -15,7 +15,7 @@ pub(crate) struct Throttled {
 }
 
 impl Order {
-    /// The message was handed out for the first time.
+    /// Records the first delivery of a message.
     pub(crate) fn note_started(&mut self, now: Timestamp, slot: LaneSlot, came: Timestamp) {
         let waited = now.since(came);
         let Some(key) = self.lane(slot).map(|lane| (lane.key.class, lane.key.tenant_class)) else { return };
@@ -27,7 +27,7 @@ impl Order {
         }
     }
 
-    /// The message left before it was ever handed out: it was bad if it was late already.
+    /// Records a message that left the queue before its first delivery: it counts as bad if it was already late.
     pub(crate) fn note_unstarted(&mut self, now: Timestamp, slot: LaneSlot, came: Timestamp) {
         let Some(class) = self.lane(slot).map(|lane| lane.key.class) else { return };
         let target = self.settings.classes.get(usize::from(class)).and_then(|class| class.target);
@@ -43,7 +43,7 @@ impl Order {
         }
     }
 
-    /// A receiver is done with the message.
+    /// Records that a receiver settled the message.
     pub(crate) fn note_settled(&mut self, now: Timestamp, slot: LaneSlot, came: Timestamp) {
         let Some(key) = self.lane(slot).map(|lane| (lane.key.class, lane.key.tenant_class)) else { return };
         let note = |stats: &mut Stats| {
@@ -56,7 +56,8 @@ impl Order {
         }
     }
 
-    /// How many messages of a class wait that have waited longer than its target, and were never handed out. `came` tells when a message came.
+    /// Counts the messages of a class that have waited longer than its target and were never delivered. `came` returns
+    /// the time at which a message was enqueued.
     pub(super) fn late_count(&self, now: Timestamp, class: usize, came: &impl Fn(u64) -> Timestamp) -> u64 {
         let target = self.settings.classes.get(class).and_then(|class| class.target);
         let Some(target) = target else { return 0 };
@@ -65,19 +66,19 @@ impl Order {
         lanes.map(|lane| lane.row.count_new_until(is_in_time)).sum()
     }
 
-    /// How many messages of each class are late and were never handed out.
+    /// Counts the messages of each class that are late and were never delivered.
     pub(crate) fn late_counts(&self, now: Timestamp, came: &impl Fn(u64) -> Timestamp) -> Vec<u64> {
         (0..self.classes.len()).map(|class| self.late_count(now, class, came)).collect()
     }
 
-    /// Some of these are gone, by whatever way: they were bad.
+    /// Counts late messages as bad that have left the queue since `before`, for whatever reason.
     pub(crate) fn note_late_gone(&mut self, before: &[u64], after: &[u64]) {
         for ((class, before), after) in self.classes.iter_mut().zip(before).zip(after) {
             class.attainment.add_bad(before.saturating_sub(*after));
         }
     }
 
-    /// Keeps in mind how the classes stand against their targets.
+    /// Samples how the classes meet their targets.
     pub(crate) fn sample(&mut self, now: Timestamp, came: &impl Fn(u64) -> Timestamp) {
         for place in 0..self.settings.classes.len() {
             if self.settings.classes[place].target.is_some() {
@@ -87,7 +88,7 @@ impl Order {
         }
     }
 
-    /// Whether one more message for this lane may be sent now.
+    /// Checks that the rates permit one more message for this lane now.
     pub(crate) fn check_send(&self, now: Timestamp, key: &LaneKey) -> Result<(), Throttled> {
         let class = self.settings.classes.get(usize::from(key.class));
         let rank = self
@@ -126,7 +127,7 @@ impl Order {
         self.throttled_count += count as u64;
     }
 
-    /// A message was sent.
+    /// Records a sent message.
     pub(crate) fn take_send(&mut self, now: Timestamp, slot: LaneSlot) {
         let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
         let tenants = self.settings.tenants.as_ref();

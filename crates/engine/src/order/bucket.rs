@@ -1,13 +1,13 @@
-//! Rates: so many per second, and so many at once after a pause. Lives only in memory; after a restart every bucket is full.
+//! Rates: a number per second, and a burst after a pause. Kept only in memory; after a restart every bucket is full.
 
 use std::time::Duration;
 
 use peeklock_types::{Rate, Timestamp};
 
-/// How much of a rate is used up. In millionths of a token, so that a slow rate grows by something in each millisecond.
+/// The used part of a rate. In millionths of a token, so that even a slow rate adds some in each millisecond.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bucket {
-    /// How far below full it was at `at`. A bucket that was never used is full.
+    /// The missing tokens at `at`. A bucket that was never used is full.
     used: u64,
     at: Timestamp,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Bucket {
 const TOKEN: u64 = 1_000_000;
 
 impl Bucket {
-    /// How far below full it is now.
+    /// Returns the missing tokens at `now`.
     fn used_at(&self, now: Timestamp, rate: Rate) -> u64 {
         let passed_ms = now.as_millis().saturating_sub(self.at.as_millis());
         // A thousandth per second is a millionth per millisecond.
@@ -30,7 +30,7 @@ impl Bucket {
         self.at
     }
 
-    /// When the next may start: `None` is now. A batch may leave the bucket in debt.
+    /// Returns when the next message may start; `None` is now. A batch may leave the bucket in debt.
     pub(super) fn ready_at(&self, now: Timestamp, rate: Option<Rate>) -> Option<Timestamp> {
         let rate = rate?;
         let most = u64::from(rate.burst) * TOKEN - TOKEN;
@@ -66,11 +66,11 @@ mod tests {
         assert_eq!(bucket.ready_at(at(500), rate), None);
         bucket.take(at(500), rate);
         assert_eq!(bucket.ready_at(at(500), rate), Some(at(1000)));
-        assert_eq!(bucket.ready_at(at(0), None), None, "no rate, no limit");
+        assert_eq!(bucket.ready_at(at(0), None), None, "without a rate there is no limit");
     }
 
     #[test]
-    fn in_any_window_there_are_no_more_than_burst_and_rate_allow() {
+    fn no_window_exceeds_burst_plus_rate() {
         let rate = Rate { per_second_milli: 700, burst: 2 };
         let (mut bucket, mut taken) = (Bucket::default(), Vec::new());
         for millis in 0..60_000 {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_gives_nothing_away() {
+    fn a_clock_that_goes_back_adds_no_tokens() {
         let rate = Some(Rate { per_second_milli: 1_000, burst: 1 });
         let mut bucket = Bucket::default();
         bucket.take(at(5_000), rate);

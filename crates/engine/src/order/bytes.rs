@@ -1,5 +1,5 @@
-//! What of an order is kept in snapshots: what follows from facts, and cannot be seen from the messages. Lanes come before the messages, the pace of
-//! the order behind them.
+//! The part of an order that snapshots contain: it follows from facts, but not from the messages alone. Lanes are
+//! stored before the messages, the pace of the order after them.
 
 use peeklock_types::wire::tags::{pace, stored_lane};
 use peeklock_types::{limits, tagged_fields};
@@ -22,14 +22,14 @@ tagged_fields! { StoredLane in stored_lane {
     IS_OPEN: is_open,
 }}
 
-/// How far the classes and lanes of an order have come.
+/// The progress of the classes and lanes of an order.
 struct Pace {
     virtual_time: u64,
     estimate_ms: u32,
     sweep_at: u64,
-    /// Tag and virtual time of each.
+    /// Tag and virtual time of each class.
     classes: Vec<(u64, u64)>,
-    /// Tag and estimate of each.
+    /// Tag and estimate of each lane.
     lanes: Vec<(u64, u32)>,
 }
 
@@ -45,7 +45,7 @@ impl Order {
     pub(crate) fn put_lanes(&self, out: &mut Vec<u8>) {
         for (place, lane) in self.lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
-            // Of two lanes that have become one and the same, only one gets new messages.
+            // If two lanes have the same key, only one of them gets new messages.
             let is_open = self.by_key.get(&lane.key).copied() == LaneSlot::of(place);
             StoredLane { place: place as u64, key: lane.key.clone(), is_open }.put(out);
         }
@@ -67,7 +67,7 @@ impl Order {
         pace.put_value(out);
     }
 
-    /// Into an order whose messages are all there: bringing them in has moved the tags.
+    /// Restores the pace of an order after all its messages are inserted, because each insertion moves the tags.
     pub(crate) fn restore_pace(&mut self, bytes: Decoder<'_>) -> Result<(), DecodeError> {
         let pace: Pace = bytes.whole("the pace of an order")?;
         self.ranking.virtual_time = pace.virtual_time;
@@ -94,7 +94,7 @@ impl Order {
         Ok(())
     }
 
-    /// Into an order that is new.
+    /// Restores the lanes of a new order.
     pub(crate) fn restore_lanes(&mut self, mut bytes: Decoder<'_>) -> Result<(), DecodeError> {
         while !bytes.is_empty() {
             let StoredLane { place, key, is_open } = bytes.take(WHAT)?;
@@ -115,7 +115,7 @@ impl Order {
         Ok(())
     }
 
-    /// A message's lane in a snapshot.
+    /// Returns the lane that a message of a snapshot refers to.
     pub(crate) fn restored_lane(&self, place: u64) -> Option<LaneSlot> {
         let slot = usize::try_from(place).ok().and_then(LaneSlot::of)?;
         self.lane(slot).map(|_| slot)

@@ -1,4 +1,4 @@
-//! Which class and tenant a message belongs to.
+//! Determines the class and the tenant of a message.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use peeklock_types::{OrderSettings, TenantSettings, limits};
 
 use crate::error::Error;
 
-/// The application property that says a class or a priority.
+/// The application property that specifies a class or a priority.
 const PRIORITY: &str = "Priority";
 
-/// The conditions of an order, ready to be asked.
+/// The compiled conditions of an order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classifier {
     rules: Vec<(RuleSet<()>, u8)>,
@@ -21,13 +21,13 @@ pub(crate) struct Classifier {
     tenant_rules: Vec<(RuleSet<()>, u8)>,
 }
 
-/// What was found about a message.
+/// The classification of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Classified {
     pub(crate) class: u8,
     pub(crate) tenant_class: u8,
     pub(crate) tenant: Option<Arc<str>>,
-    /// It said a class or priority that there is not.
+    /// Whether it specified an unknown class or priority.
     pub(crate) is_misfit: bool,
 }
 
@@ -50,7 +50,7 @@ impl Classifier {
         Ok(classifier)
     }
 
-    /// `view` has the properties of the message.
+    /// Classifies a message by its properties in `view`.
     pub(crate) fn classify(&self, order: &OrderSettings, view: &[u8], seed: u64) -> Classified {
         let default = small(order.default_class_index());
         let (class, is_misfit) = match first(&self.rules, view, seed) {
@@ -84,7 +84,7 @@ fn condition(text: &str, what: impl Fn() -> String) -> Result<RuleSet<()>, Error
     Ok(set)
 }
 
-/// The first whose condition is true; one that cannot be evaluated is not.
+/// Returns the value of the first condition that is true. A condition that cannot be evaluated is not true.
 fn first(conditions: &[(RuleSet<()>, u8)], view: &[u8], seed: u64) -> Option<u8> {
     let mut verdicts = Vec::new();
     let found = conditions.iter().find(|(rules, _)| {
@@ -101,7 +101,7 @@ enum Said {
     Unknown,
 }
 
-/// What the message says itself: the property goes before the header.
+/// Returns the class that the message itself specifies: the property has precedence over the header.
 fn said(order: &OrderSettings, view: &[u8]) -> Said {
     let mut header = Said::Nothing;
     for entry in Entries::of(view) {
@@ -133,7 +133,7 @@ fn class_of(order: &OrderSettings, value: &ValueRef<'_>) -> Said {
     priority.and_then(|priority| order.class_of(priority)).map_or(Said::Unknown, Said::Class)
 }
 
-/// How a tenant is called whose key has this value.
+/// Returns the name of a tenant whose key has this value.
 fn name_of(value: Value) -> Option<Arc<str>> {
     let name: Arc<str> = match value {
         Value::Null => return None,

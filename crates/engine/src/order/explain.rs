@@ -1,11 +1,11 @@
-//! Telling what happens in a queue with an order, and why a message waits.
+//! Reports the state of a queue with an order, and explains why a message waits.
 
 use peeklock_types::{OrderPolicy, Timestamp};
 
 use super::view::{ClassView, OrderView, TENANTS_SHOWN_MAX, TenantView};
 use super::{Lane, LaneSlot, Order};
 
-/// A message that waits, as far as an order must know of it.
+/// The properties of a waiting message that an order needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) number: u64,
@@ -84,8 +84,9 @@ impl Order {
         lanes.iter().take(TENANTS_SHOWN_MAX).filter_map(view).collect()
     }
 
-    /// How many messages of each class would be handed out before this one if nothing else came. Of tenants and weights it counts what is certain: those
-    /// before it in its own lane, and in others those that came before.
+    /// Counts the messages of each class that would be delivered before this one if no other arrived. With tenants and
+    /// weights it counts the certain ones: those before it in its own lane, and in others those that were enqueued
+    /// earlier.
     pub(crate) fn ahead(&self, message: Candidate, came: &impl Fn(u64) -> Timestamp) -> Vec<(usize, u64)> {
         let Some(own) = self.lane(message.lane) else { return Vec::new() };
         let own_class = usize::from(own.key.class);

@@ -1,45 +1,47 @@
-//! Sharing by start-time fair queueing: tenants inside of a class, by the time that workers spend on their messages. Classes that share by weight
-//! are the [`Ranking`](super::Ranking)'s.
+//! Start-time fair queueing for the tenants of a class, by the time that workers spend on their messages. The
+//! [`Ranking`](super::Ranking) does the same for classes that share by weight.
 //!
-//! Each has a *tag*, the virtual time at which its next message starts; the smallest goes first. Starting adds the cost, divided by the weight: the
-//! estimate at first, and the difference when the true cost is known. Whoever was idle begins at the virtual time of those who were not, so
-//! idleness earns nothing; and nobody else is moved there, so nobody loses what is due.
+//! Each tenant has a *tag*, the virtual time at which its next message starts; the smallest goes first. A start adds
+//! the cost, divided by the weight: first the estimate, and later the difference from the true cost. A tenant that was
+//! idle starts at the virtual time of the others, so idleness earns nothing; and a tenant that was not idle is never
+//! moved, so it keeps its due share.
 
 use peeklock_types::{OrderPolicy, Timestamp};
 
 use super::{LaneSlot, Order};
 use crate::message::ReceiverId;
 
-/// A message that somebody works on.
+/// A message that a receiver has locked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// What was charged for it so far.
+    /// The cost charged for it so far.
     pub(crate) charged_ms: u32,
-    /// Since when; unknown after a restart.
+    /// The time of the delivery; unknown after a restart.
     pub(crate) since: Option<Timestamp>,
-    /// Who holds it, if that one may hold only so many.
+    /// Its holder, if the holder has a limit of unsettled messages.
     pub(crate) receiver: Option<ReceiverId>,
-    /// It comes back as it was: nobody has worked on it.
+    /// Whether it is returned unprocessed.
     is_returned: bool,
 }
 
-/// What a millisecond costs a tenant of weight 1000 thousandths.
+/// The cost of a millisecond for a tenant of weight 1000 thousandths.
 const TENANT_COST: u64 = 1_000_000;
-/// Beyond this tags start anew.
+/// The limit at which tags restart.
 const TAG_MAX: u64 = 1 << 62;
 
 impl Order {
-    /// Whether what workers take must be known.
+    /// Returns whether the processing times of messages are charged.
     pub(crate) fn charges(&self) -> bool {
         self.settings.tenants.is_some()
     }
 
-    /// Whether a hand-out without a lock must be told.
+    /// Returns whether a delivery without a lock is charged.
     pub(crate) fn charges_starts(&self) -> bool {
         self.charges() || self.ranking.policy() == OrderPolicy::Weighted
     }
 
-    /// Before a message begins to wait: whoever was idle has not saved up anything.
+    /// Moves the tag of an idle lane or class to the virtual time, before a message begins to wait: idleness earns
+    /// nothing.
     pub(super) fn become_active(&mut self, slot: LaneSlot) {
         let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
         let class = &mut self.classes[usize::from(lane.key.class)];
@@ -51,7 +53,7 @@ impl Order {
         }
     }
 
-    /// Somebody begins to work on a message of the lane.
+    /// Charges the start of a message of the lane.
     pub(crate) fn start(&mut self, slot: LaneSlot) -> u32 {
         let charges = self.charges();
         let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return 0 };
@@ -69,7 +71,7 @@ impl Order {
         charged_ms
     }
 
-    /// A message is locked: the work begins.
+    /// Records that a message is locked: its processing starts.
     pub(crate) fn lock(&mut self, slot: LaneSlot, number: u64, starts: bool) {
         let charged_ms = if starts { self.start(slot) } else { 0 };
         self.works.insert(number, Work { charged_ms, ..Work::default() });
@@ -77,13 +79,13 @@ impl Order {
         self.list(slot);
     }
 
-    /// The lock is gone, whatever became of the message.
+    /// Records that the lock is gone, whatever happened to the message.
     pub(crate) fn unlock(&mut self, slot: LaneSlot, number: u64) {
         if let Some(Work { receiver: Some(receiver), is_returned, .. }) = self.works.remove(&number) {
             self.freed.push((receiver, is_returned));
         }
         self.count_locked(slot, -1);
-        // A share of what is in flight may have become free.
+        // A share of the messages in flight may be free again.
         self.blocked = None;
     }
 
@@ -91,28 +93,28 @@ impl Order {
         self.works.get(&number)
     }
 
-    /// Volatile, so not a step of a fact: who holds the message since when.
+    /// Records the holder of a message and the time. Volatile, so not a step of a fact.
     pub(crate) fn note_work(&mut self, number: u64, since: Timestamp, receiver: Option<ReceiverId>) {
         if let Some(work) = self.works.get_mut(&number) {
             (work.since, work.receiver) = (Some(since), receiver);
         }
     }
 
-    /// The message is about to come back without having been settled.
+    /// Records that the message is about to be returned without a settlement.
     pub(crate) fn note_return(&mut self, number: u64) {
         if let Some(work) = self.works.get_mut(&number) {
             work.is_returned = true;
         }
     }
 
-    /// What the message had been charged before a restart.
+    /// Restores the charged cost of a message after a restart.
     pub(crate) fn restore_work(&mut self, number: u64, charged_ms: u32) {
         if let Some(work) = self.works.get_mut(&number) {
             work.charged_ms = charged_ms;
         }
     }
 
-    /// The true cost of a message that is being worked on is known.
+    /// Replaces the estimated cost of a locked message by the true one.
     pub(crate) fn correct(&mut self, slot: LaneSlot, number: u64, cost_ms: u32) {
         let Some(work) = self.works.get_mut(&number) else { return };
         let difference = i64::from(cost_ms) - i64::from(work.charged_ms);
@@ -151,7 +153,7 @@ impl Order {
     }
 }
 
-/// A quarter of the way to the new one.
+/// Moves a quarter of the way from the old value to the new one.
 fn blend(old: u32, new: u32) -> u32 {
     let blended = (u64::from(old) * 3 + u64::from(new)).div_ceil(4);
     u32::try_from(blended).unwrap_or(u32::MAX)

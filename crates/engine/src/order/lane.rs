@@ -1,4 +1,4 @@
-//! One lane: the messages of one class and tenant, first in, first out.
+//! A lane: the messages of one class and tenant, first in, first out.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU16;
@@ -9,7 +9,7 @@ use peeklock_types::Timestamp;
 use super::bucket::Bucket;
 use crate::queue::SessionSlot;
 
-/// Where a lane lies. Counts from one, so that a message of a queue without an order needs no extra byte.
+/// The index of a lane. Counts from one, so that a message of a queue without an order needs no extra byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LaneSlot(NonZeroU16);
 
@@ -23,13 +23,13 @@ impl LaneSlot {
     }
 }
 
-/// Whose messages are in a lane.
+/// The class and tenant of a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaneKey {
-    /// The place of the class among those of the queue's order.
+    /// The index of the class in the queue's order.
     pub class: u8,
     pub tenant_class: u8,
-    /// `None` for messages of no tenant.
+    /// `None` for messages without a tenant.
     pub tenant: Option<Arc<str>>,
 }
 
@@ -37,29 +37,29 @@ pub struct LaneKey {
 pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     pub(super) row: Row,
-    /// In a queue with sessions: those that could be had, by their first message.
+    /// In a queue with sessions: the available ones, by their first message.
     pub(super) sessions: Option<BTreeSet<(u64, SessionSlot)>>,
-    /// Messages of the lane, whatever their state.
+    /// Messages of the lane, in any state.
     pub(super) message_count: u64,
-    /// Those that wait, in sessions too.
+    /// Messages that wait, including those in sessions.
     pub(super) waiting_count: u64,
     pub(super) locked_count: u64,
     /// The virtual time at which the tenant's next message starts.
     pub(super) tag: u64,
-    /// How long the tenant's messages take a worker, as far as it is known.
+    /// The estimated processing time of the tenant's messages.
     pub(super) estimate_ms: u32,
-    /// Where it stands among the lanes of its class, if something could be had from it.
+    /// Its position among the lanes of its class, if it has an available message.
     pub(super) listed: Option<Listed>,
-    /// Limits of the tenant; they live only in memory.
+    /// The used rates of the tenant; kept only in memory.
     pub(super) starts: Bucket,
     pub(super) sends: Bucket,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listed {
-    /// Under its tag, if tenants share, and then its head: of tenants that are level, whoever came first goes first.
+    /// By its tag, if tenants share, and then its head: among tenants with the same tag, the oldest message goes first.
     Ready(u64, u64),
-    /// Over its rate until then.
+    /// Over its rate until this time.
     Limited(Timestamp),
 }
 
@@ -80,7 +80,7 @@ impl Lane {
         }
     }
 
-    /// The first message that can be had: in a queue with sessions, that of the session that has waited longest.
+    /// Returns the first available message: in a queue with sessions, that of the session that has waited longest.
     #[inline]
     pub(crate) fn head(&self) -> Option<u64> {
         match &self.sessions {
@@ -94,16 +94,16 @@ impl Lane {
     }
 }
 
-/// How many places an empty row may keep.
+/// The capacity that an empty row may keep.
 const SPARE_MAX: usize = 4096;
 
-/// Waiting messages in the order of their numbers. Nearly all come at the end and leave at the front.
+/// Waiting messages in the order of their numbers. Nearly all join at the end and leave at the front.
 #[derive(Debug, Default)]
 pub(super) struct Row {
     numbers: VecDeque<u64>,
-    /// Left from the middle. At most half of `numbers`, and never the first of them.
+    /// Numbers that left from the middle. At most half of `numbers`, and never the first of them.
     gone: BTreeSet<u64>,
-    /// Came back to places before or between `numbers`.
+    /// Numbers that returned to places before or between `numbers`.
     returned: BTreeSet<u64>,
 }
 
@@ -131,7 +131,7 @@ impl Row {
         }
     }
 
-    /// One that was handed out before: it is counted apart from those that were not.
+    /// Adds a message that was delivered before: it is counted separately from new ones.
     pub(super) fn add_returned(&mut self, number: u64) {
         self.returned.insert(number);
     }
@@ -146,13 +146,13 @@ impl Row {
         if !self.gone.is_empty() {
             self.tidy();
         }
-        // A backlog that is gone gives its room back.
+        // The memory of a former backlog is freed.
         if self.numbers.capacity() > SPARE_MAX && self.numbers.len() < self.numbers.capacity() / 8 {
             self.numbers.shrink_to(self.numbers.len() * 2);
         }
     }
 
-    /// Keeps what has left off the front, and in the minority.
+    /// Ensures that the first number has not left, and that numbers that left are a minority.
     fn tidy(&mut self) {
         while let Some(first) = self.numbers.front()
             && self.gone.remove(first)
@@ -165,7 +165,7 @@ impl Row {
         }
     }
 
-    /// How many wait before the first for which `reached` is true; it stays true from there on.
+    /// Counts the waiting messages before the first for which `reached` is true; it must stay true from there on.
     pub(super) fn count_until(&self, reached: impl Fn(u64) -> bool) -> u64 {
         let end = self.numbers.partition_point(|number| !reached(*number));
         let before = end.checked_sub(1).and_then(|last| self.numbers.get(last));
@@ -174,7 +174,7 @@ impl Row {
         (end - gone + returned) as u64
     }
 
-    /// The same of those that have waited here from the beginning.
+    /// Like `count_until`, for messages that were never delivered.
     pub(super) fn count_new_until(&self, reached: impl Fn(u64) -> bool) -> u64 {
         let returned = self.returned.iter().take_while(|number| !reached(**number)).count() as u64;
         self.count_until(&reached) - returned

@@ -1,4 +1,4 @@
-//! Lanes that are made and given up.
+//! Creates and removes lanes.
 
 use peeklock_types::limits;
 
@@ -6,7 +6,8 @@ use super::lane::Lane;
 use super::{LaneKey, LaneSlot, Limits, Order, SWEEP_MIN};
 
 impl Order {
-    /// The lane for such messages, made if need be. When there are too many, new tenants share one with messages of no tenant.
+    /// Returns the lane for such messages, and creates it if necessary. If there are too many lanes, new tenants share
+    /// one with messages without a tenant.
     pub(crate) fn open(&mut self, key: &LaneKey) -> LaneSlot {
         if let Some(&slot) = self.by_key.get(key) {
             return slot;
@@ -14,7 +15,7 @@ impl Order {
         self.sweep();
         let is_full = self.is_full() && key.tenant.is_some();
         let mut key = if is_full { LaneKey { tenant: None, ..key.clone() } } else { key.clone() };
-        // A journal that is damaged, or was written for other settings, does not lead beyond the end.
+        // A journal that is damaged, or was written for other settings, cannot lead to an index out of range.
         key.class = key.class.min(u8::try_from(self.classes.len() - 1).unwrap_or_default());
         key.tenant_class =
             key.tenant_class.min(u8::try_from(self.tenant_classes.len() - 1).unwrap_or_default());
@@ -35,7 +36,8 @@ impl Order {
         slot
     }
 
-    /// More than there are keys, when classes have become one and with them the lanes of a tenant.
+    /// Returns the number of lanes. It exceeds the number of keys after classes were merged, and with them the lanes of
+    /// a tenant.
     fn lane_count(&self) -> usize {
         self.lanes.len() - self.free.len()
     }
@@ -44,14 +46,16 @@ impl Order {
         self.lane_count() >= limits::LANES_MAX
     }
 
-    /// Gives up lanes that have no messages; those of tenants who have had more than their share last, or they would be rid of that.
+    /// Removes lanes without messages; those of tenants ahead of their share last, because a removed lane loses its
+    /// tag.
     fn sweep(&mut self) {
         if self.lane_count() < self.sweep_at {
             return;
         }
         let needs_room = self.is_full();
         for pass in [false, true] {
-            // Whoever sends in the names of ever new tenants does not make everybody look for room where there is none.
+            // Without empty lanes there is nothing to search, so a sender that invents new tenants does not cause a
+            // search for each message.
             if self.empty_count == 0 || (pass && (!needs_room || !self.is_full())) {
                 break;
             }
@@ -60,7 +64,7 @@ impl Order {
         self.sweep_at = (self.lane_count() * 2).clamp(SWEEP_MIN, limits::LANES_MAX);
     }
 
-    /// Gives a lane up if it has no messages, and is not ahead of others or has to go anyway.
+    /// Removes a lane if it has no messages and is not ahead of others. `has_to` removes it even if it is ahead.
     fn give_up(&mut self, index: usize, has_to: bool) {
         let is_ahead = |lane: &Lane| lane.tag > self.classes[usize::from(lane.key.class)].virtual_time;
         let can_go = |lane: &mut Lane| lane.message_count == 0 && (has_to || !is_ahead(lane));

@@ -1,10 +1,11 @@
-//! In which order a queue hands out its messages.
+//! The order in which a queue delivers its messages.
 //!
-//! Messages wait in *lanes*, one for each class and tenant, and only the heads of lanes are compared: what a hand-out costs does not depend on how
-//! many wait. The policy decides which class goes first ([`ranking`]); inside of a class tenants share by start-time fair queueing ([`fair`]).
+//! Messages wait in *lanes*, one for each class and tenant, and only the heads of lanes are compared: the cost of a
+//! delivery does not depend on the backlog. The policy decides which class goes first ([`ranking`]); inside a class,
+//! tenants share by start-time fair queueing ([`fair`]).
 //!
-//! Lanes, tags and estimates follow from facts alone, so a replay gives the same order. Rates, meters and who holds how much live only in
-//! memory.
+//! Lanes, tags and estimates follow from facts alone, so a replay gives the same order. Rates, meters and the number of
+//! messages that each receiver holds are kept only in memory.
 
 mod attain;
 mod bucket;
@@ -44,7 +45,7 @@ use crate::message::ReceiverId;
 use crate::number_map::NumberMap;
 use crate::queue::SessionSlot;
 
-/// The lanes of one queue, and all that decides which comes next.
+/// The lanes of one queue, and the state that decides which message is next.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) settings: OrderSettings,
@@ -57,37 +58,37 @@ pub(crate) struct Order {
     lanes: Vec<Option<Lane>>,
     free: BTreeSet<u16>,
     by_key: BTreeMap<LaneKey, LaneSlot>,
-    /// How many lanes have no messages.
+    /// The number of lanes without messages.
     empty_count: usize,
-    /// Idle lanes are given up when there are so many lanes.
+    /// The number of lanes at which idle ones are removed.
     sweep_at: usize,
     /// Compares the heads of classes.
     ranking: Ranking,
-    /// How long messages take a worker, for tenants of whom nothing is known.
+    /// The estimated processing time for tenants without a measurement.
     estimate_ms: u32,
-    /// What is being worked on, by sequence number.
+    /// Messages in processing, by sequence number.
     works: NumberMap<u64, Work>,
     has_sessions: bool,
-    // All below lives only in memory and follows from no fact.
-    /// What those tenants have used of their rates whose lanes were given up: nobody is rid of a limit by being away for a moment.
+    // All fields below are kept only in memory and follow from no fact.
+    /// The used rates of tenants whose lanes were removed: a short absence does not reset a limit.
     rested: BTreeMap<LaneKey, Limits>,
     starts: Bucket,
     sends: Bucket,
-    /// Nothing can be handed out before this time, because of rates; or until something changes.
+    /// Rates permit no delivery before this time, or until a change if there is none.
     blocked: Option<Option<Timestamp>>,
     /// Sessions whose holder waits for a rate.
     held_up: BTreeSet<(Timestamp, u64, SessionSlot)>,
-    /// Since when each of them waits for its turn, by number: a session that was served stands behind those that were not.
+    /// The turn number since which each of them waits: a session that was served goes behind those that were not.
     turns: BTreeMap<SessionSlot, u64>,
     next_turn: u64,
-    /// Receivers that hold one message less than before, and whether it came back unsettled; once for each message.
+    /// Receivers that hold one message less than before, and whether it was returned unsettled; once for each message.
     pub(crate) freed: Vec<(ReceiverId, bool)>,
     misfit_count: u64,
     crowded_count: u64,
     throttled_count: u64,
 }
 
-/// What a lane has used of the rates of starts and of sends.
+/// The used rates of starts and of sends of a lane.
 type Limits = (Bucket, Bucket);
 
 /// One class of messages.
@@ -95,10 +96,10 @@ type Limits = (Bucket, Bucket);
 struct Class {
     waiting_count: u64,
     locked_count: u64,
-    /// Lanes from which something can be had, by tenant class; each by its tag and its head.
+    /// Lanes with available messages, by tenant class; each by its tag and its head.
     listed: Vec<BTreeSet<(u64, u64, LaneSlot)>>,
     listed_count: usize,
-    /// Lanes over their rate, by when they are not any more.
+    /// Lanes over their rate, by the time at which that ends.
     limited: BTreeSet<(Timestamp, LaneSlot)>,
     /// The virtual time of its tenants.
     virtual_time: u64,
@@ -120,7 +121,7 @@ const SWEEP_MIN: usize = 64;
 const ESTIMATE_MS: u32 = 100;
 
 impl Order {
-    /// For a queue with these settings, which were checked.
+    /// Creates the order of a queue with these settings, which were checked.
     pub(crate) fn new(settings: OrderSettings, has_sessions: bool) -> Result<Order, Error> {
         let classifier = Classifier::new(&settings)?;
         let mut order = Order {
@@ -155,7 +156,8 @@ impl Order {
         Ok(order)
     }
 
-    /// Lets other settings apply to everything that waits. What is in a class or tenant class that is no more belongs to the default one.
+    /// Applies new settings to all waiting messages. Messages of a removed class or tenant class move to the default
+    /// one.
     pub(crate) fn change(&mut self, settings: OrderSettings) -> Result<(), Error> {
         self.classifier = Classifier::new(&settings)?;
         self.take_on(settings);
@@ -182,7 +184,7 @@ impl Order {
         let mut ranks: Vec<TenantRank> = tenant_names.iter().map(|_| TenantRank::default()).collect();
         let old_times: Vec<_> = self.classes.iter().map(|class| class.virtual_time).collect();
         let mut had_turns = vec![false; classes.len()];
-        // What was measured under a name goes on under it.
+        // Measurements continue under the same class name.
         for (old_place, old) in std::mem::take(&mut self.classes).into_iter().enumerate() {
             let name = old_classes.get(old_place);
             if let Some(found) = class_names.iter().position(|other| Some(other) == name) {
@@ -217,7 +219,7 @@ impl Order {
                 !class_names.iter().any(|name| old_classes.get(usize::from(lane.key.class)) == Some(name));
             lane.key.class = place(&class_names, &old_classes, lane.key.class, default_class);
             if is_moved {
-                // Each class has a time of its own: who comes from another one is as far ahead here as it was there.
+                // Each class has its own virtual time: a lane from another class is as far ahead here as it was there.
                 let time = self.classes[usize::from(lane.key.class)].virtual_time;
                 lane.tag = time.saturating_add(lane.tag.saturating_sub(old_time));
             }
@@ -233,12 +235,12 @@ impl Order {
             rank.waiting_count += lane.waiting_count;
             rank.locked_count += lane.locked_count;
             let Some(slot) = LaneSlot::of(index) else { continue };
-            // Two lanes may have become one and the same; new messages go to the first of them.
+            // Two lanes may now have the same key; new messages go to the first of them.
             self.by_key.entry(lane.key.clone()).or_insert(slot);
             self.list(slot);
         }
-        // A class that had nothing to give, or that a limit held back, has saved nothing up: whose backlog it takes over, or when the
-        // limit ends.
+        // A class that had no messages or was held back by a limit starts at the current virtual time, so it gains
+        // nothing when it inherits a backlog or the limit ends.
         for (place, had_turns) in had_turns.into_iter().enumerate() {
             if !had_turns {
                 self.ranking.activate(place);
@@ -251,12 +253,12 @@ impl Order {
         self.class_names.get(class).cloned()
     }
 
-    /// The class of the messages of a lane.
+    /// Returns the class of the messages of a lane.
     pub(crate) fn class_of(&self, slot: LaneSlot) -> Option<ClassName> {
         self.class_name(self.lane(slot)?.key.class.into())
     }
 
-    /// How much later messages of the lane count as come, if the order goes by age.
+    /// Returns the offset that is added to the enqueueing time of the lane's messages, if the order is by age.
     pub(crate) fn offset_of(&self, slot: LaneSlot) -> Duration {
         self.lane(slot).map_or(Duration::ZERO, |lane| self.ranking.offset(lane.key.class.into()))
     }
@@ -274,7 +276,7 @@ impl Order {
         self.lanes.get(slot.index()).and_then(Option::as_ref)
     }
 
-    /// The lane of messages of which nothing is known.
+    /// Returns the lane of messages without a classification.
     pub(crate) fn default_key(&self) -> LaneKey {
         let tenants = self.settings.tenants.as_ref();
         let small = |place: usize| u8::try_from(place).unwrap_or_default();
@@ -285,7 +287,7 @@ impl Order {
         }
     }
 
-    /// What lane a message belongs to, by its properties. Tells also whether it said a class that there is not.
+    /// Determines the lane of a message by its properties. Also returns whether it specified an unknown class.
     pub(crate) fn classify(&self, view: &[u8], seed: u64) -> (LaneKey, bool) {
         let found = self.classifier.classify(&self.settings, view, seed);
         let key = LaneKey { class: found.class, tenant_class: found.tenant_class, tenant: found.tenant };
@@ -316,7 +318,7 @@ impl Order {
         self.lanes.get_mut(slot.index()).and_then(Option::as_mut)
     }
 
-    /// `is_new`: nobody has ever received it.
+    /// Adds a waiting message. `is_new`: it was never delivered.
     pub(crate) fn add_waiting(&mut self, slot: LaneSlot, number: u64, is_new: bool) {
         self.become_active(slot);
         let Some(lane) = self.lane_mut(slot) else { return };
@@ -356,7 +358,7 @@ impl Order {
         rank.locked_count = rank.locked_count.saturating_add_signed(change);
     }
 
-    /// A session can be had, or not any more; it stands in the lane of its first message.
+    /// Adds an available session to the lane of its first message, or removes it.
     pub(crate) fn list_session(&mut self, slot: LaneSlot, number: u64, session: SessionSlot) {
         if let Some(sessions) = self.lane_mut(slot).and_then(|lane| lane.sessions.as_mut()) {
             sessions.insert((number, session));
@@ -376,7 +378,7 @@ impl Order {
         self.classes.iter().map(|class| class.waiting_count).sum()
     }
 
-    /// Whether something can be handed out now, as far as it is known.
+    /// Returns whether a message can be delivered now, as far as is known.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
         self.blocked.is_none()
@@ -387,13 +389,13 @@ impl Order {
         self.blocked.is_some()
     }
 
-    /// When something can be handed out that a rate holds up.
+    /// Returns the time at which a message can be delivered that a rate holds up.
     pub(crate) fn wakes_at(&self) -> Option<Timestamp> {
         let held_up = self.held_up.first().map(|&(at, ..)| at);
         held_up.into_iter().chain(self.blocked.flatten()).min()
     }
 
-    /// The time has come for what rates have held up: tells the sessions among it.
+    /// Ends the waits for rates that are over by `now`; returns the sessions among them.
     pub(crate) fn wake(&mut self, now: Timestamp) -> Vec<SessionSlot> {
         if self.blocked.flatten().is_some_and(|at| at <= now) {
             self.blocked = None;
@@ -409,7 +411,7 @@ impl Order {
     }
 }
 
-/// The names of all classes; there is always one.
+/// Returns the names of all classes; there is always one.
 fn names<'n>(names: impl Iterator<Item = &'n ClassName>) -> Vec<ClassName> {
     let names: Vec<_> = names.cloned().collect();
     if names.is_empty() { vec![ClassName::only()] } else { names }

@@ -1,4 +1,4 @@
-//! Which message is next.
+//! Selects the next message.
 
 use peeklock_types::{OrderPolicy, Rate, Timestamp};
 
@@ -6,26 +6,26 @@ use super::lane::Listed;
 use super::{LaneSlot, Order, Rank};
 use crate::queue::SessionSlot;
 
-/// What comes next.
+/// The result of a selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     /// This message, from this lane.
     Message(u64, LaneSlot),
-    /// Something waits, but is held up.
+    /// Messages wait, but a rate or share holds them up.
     HeldUp,
     Nothing,
 }
 
-/// Which limits count.
+/// The shares that are enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shares {
     All,
-    /// Nobody else waits.
+    /// Only hard ones, because no other tenant has a message.
     Hard,
 }
 
 impl Order {
-    /// Where the lane stands now, after something about it has changed.
+    /// Updates the position of a lane after a change.
     pub(super) fn list(&mut self, slot: LaneSlot) {
         let by_tag = self.charges();
         let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
@@ -76,7 +76,7 @@ impl Order {
         }
     }
 
-    /// The message that goes first now. `came` tells when a message came.
+    /// Returns the message that goes first now. `came` returns the time at which a message was enqueued.
     pub(crate) fn pick(&mut self, now: Timestamp, came: impl Fn(u64) -> Timestamp) -> Pick {
         if self.starts.ready_at(now, self.settings.rate).is_some() {
             return self.hold_up(now);
@@ -92,14 +92,14 @@ impl Order {
         self.hold_up(now)
     }
 
-    /// The same whatever the rates and shares are: for what leaves the queue without being worked on.
+    /// Like `pick`, regardless of rates and shares: for messages that leave the queue without being processed.
     pub(crate) fn pick_any(&self, came: impl Fn(u64) -> Timestamp) -> Option<u64> {
         let ready = self.classes.iter().flat_map(|class| &class.listed).filter_map(|lanes| lanes.first());
         let limited = self.classes.iter().filter_map(|class| class.limited.first());
         let first = ready.map(|&(.., slot)| slot).chain(limited.map(|&(_, slot)| slot));
         let heads =
             first.filter_map(|slot| self.lane(slot)).filter_map(|lane| Some((lane.key.class, lane.head()?)));
-        // What is not worked on uses up no share.
+        // A message that is not processed uses no share.
         let policy = match self.ranking.policy() {
             OrderPolicy::Weighted => OrderPolicy::Strict,
             policy => policy,
@@ -124,14 +124,14 @@ impl Order {
                 best = Some((rank, head, slot));
             }
             if self.ranking.policy() == OrderPolicy::Strict {
-                // Classes are in order: no later one goes first.
+                // Classes are in order: no later one can be first.
                 break;
             }
         }
         best.map(|(_, head, slot)| (head, slot))
     }
 
-    /// The lane of the class from which the next message is to come.
+    /// Returns the lane of the class that has the next message.
     fn first_of_class(&mut self, now: Timestamp, place: usize, shares: Shares) -> Option<LaneSlot> {
         while let Some(&(_, slot)) = self.classes[place].limited.first().filter(|(until, _)| *until <= now) {
             self.limit(slot, None);
@@ -157,7 +157,7 @@ impl Order {
         tenants.classes.get(usize::from(self.lane(slot)?.key.tenant_class))?.rate
     }
 
-    /// Whether tenants of this class may have one more message in flight.
+    /// Returns whether tenants of this class may have one more message in flight.
     fn has_share(&self, rank: usize, shares: Shares) -> bool {
         let Some(tenants) = &self.settings.tenants else { return true };
         let Some(class) = tenants.classes.get(rank) else { return true };
@@ -167,11 +167,11 @@ impl Order {
         }
         let all: u64 = self.tenant_classes.iter().map(|rank| rank.locked_count).sum();
         let own = self.tenant_classes.get(rank).map_or(0, |rank| rank.locked_count);
-        // One message is never too many, or nothing would ever start.
+        // One message is always permitted, or nothing would ever start.
         own == 0 || (own + 1) * 1000 <= (all + 1) * u64::from(share)
     }
 
-    /// Nothing can be handed out: says so until when, and why.
+    /// Records that no message can be delivered, and until when.
     fn hold_up(&mut self, now: Timestamp) -> Pick {
         if self.classes.iter().all(|class| class.listed_count + class.limited.len() == 0) {
             return Pick::Nothing;
@@ -186,13 +186,13 @@ impl Order {
             let class_next = lanes.into_iter().chain(ready).min();
             next = next.into_iter().chain(class_next).min();
         }
-        // Before the queue itself may go on, nothing can.
+        // The rate of the queue itself applies to all classes.
         let next = queue_next.or(next);
         self.blocked = Some(next.map(|at| at.max(now + std::time::Duration::from_millis(1))));
         Pick::HeldUp
     }
 
-    /// A message of the lane was handed out.
+    /// Records the delivery of a message of the lane.
     pub(crate) fn take(&mut self, now: Timestamp, slot: LaneSlot) {
         let tenant_rate = self.tenant_rate(slot);
         let Some(lane) = self.lanes.get_mut(slot.index()).and_then(Option::as_mut) else { return };
@@ -203,7 +203,7 @@ impl Order {
         self.starts.take(now, self.settings.rate);
     }
 
-    /// When a message of the lane may be handed out, if not now.
+    /// Returns the time at which a message of the lane may be delivered, if not now.
     pub(crate) fn start_at(&self, now: Timestamp, slot: LaneSlot) -> Option<Timestamp> {
         let lane = self.lane(slot)?;
         let place = usize::from(lane.key.class);
@@ -216,7 +216,7 @@ impl Order {
         all.into_iter().flatten().max()
     }
 
-    /// The session's holder waits for a rate until then.
+    /// Makes the session's holder wait for a rate until a time.
     pub(crate) fn hold_session_up(&mut self, session: SessionSlot, until: Timestamp) {
         let turn = *self.turns.entry(session).or_insert_with(|| {
             self.next_turn += 1;
@@ -225,12 +225,12 @@ impl Order {
         self.held_up.insert((until, turn, session));
     }
 
-    /// The session's holder got a message: it is behind those that still wait for one.
+    /// Records that the session's holder got a message: it goes behind those that still wait for one.
     pub(crate) fn end_turn(&mut self, session: SessionSlot) {
         self.turns.remove(&session);
     }
 
-    /// The session that has waited longest in the lane.
+    /// Returns the session that has waited longest in the lane.
     pub(crate) fn first_session(&self, slot: LaneSlot) -> Option<SessionSlot> {
         self.lane(slot)?.sessions.as_ref()?.first().map(|&(_, session)| session)
     }

@@ -1,17 +1,20 @@
-//! Which of several sources of messages goes first: the classes of a queue, or the members of a queue group.
+//! Decides which of several sources of messages goes first: the classes of a queue, or the members of a queue group.
 //!
-//! A source is compared by its head, the message that it would hand out next. The policy gives each head a [`Rank`]; the smallest rank goes first.
+//! A source is compared by its head, the message that it would deliver next. The policy gives each head a [`Rank`]; the
+//! smallest rank goes first.
 //!
-//! Sources that share by weight use start-time fair queueing. Each has a *tag*, the virtual time at which its next message starts. A start adds the
-//! cost of a message, divided by the weight. A source that was idle starts at the virtual time of the others, so idleness earns nothing.
+//! Sources that share by weight use start-time fair queueing. Each has a *tag*, the virtual time at which its next
+//! message starts. A start adds the cost of a message, divided by the weight. A source that was idle starts at the
+//! virtual time of the others, so idleness earns nothing.
 
 use std::time::Duration;
 
 use peeklock_types::{OrderPolicy, Timestamp};
 
-/// What one message of a source of weight 1 costs. A multiple of all small weights, so that they share without a rest.
+/// The cost of one message of a source of weight 1. A multiple of all small weights, so that the division leaves no
+/// remainder.
 const COST: u64 = 720_720 << 20;
-/// Beyond this tags start anew.
+/// The limit at which tags restart.
 const TAG_MAX: u64 = 1 << 62;
 
 /// Compares the heads of sources. The most urgent source has place 0.
@@ -37,7 +40,7 @@ pub(super) struct Source {
 pub struct Rank(u64, u64);
 
 impl Ranking {
-    /// Takes the offset and the weight of each source, the most urgent first.
+    /// Creates a ranking from the offset and the weight of each source, the most urgent first.
     pub fn new(policy: OrderPolicy, sources: impl IntoIterator<Item = (Duration, u32)>) -> Self {
         let source = |(offset, weight): (Duration, u32)| Source { offset, weight: weight.max(1), tag: 0 };
         Ranking { policy, sources: sources.into_iter().map(source).collect(), virtual_time: 0 }
@@ -65,7 +68,7 @@ impl Ranking {
             OrderPolicy::Fifo => Rank(number, 0),
             OrderPolicy::Strict => Rank(place as u64, number),
             OrderPolicy::Aged => Rank((arrived_at() + self.offset(place)).as_millis(), number),
-            // Of sources with the same tag the lighter one goes first: it waits longer for its next turn.
+            // Among sources with the same tag the lighter one goes first: it waits longer for its next turn.
             OrderPolicy::Weighted => {
                 let source = self.sources.get(place);
                 source.map_or(Rank(u64::MAX, u64::MAX), |source| Rank(source.tag, source.weight.into()))
@@ -73,7 +76,7 @@ impl Ranking {
         }
     }
 
-    /// How much later messages of the source count as arrived.
+    /// Returns the offset that is added to the arrival of the source's messages.
     pub fn offset(&self, place: usize) -> Duration {
         let source = self.sources.get(place).filter(|_| self.policy == OrderPolicy::Aged);
         source.map_or(Duration::ZERO, |source| source.offset)
@@ -90,14 +93,15 @@ impl Ranking {
         }
     }
 
-    /// To be called before a message begins to wait at a source that has none.
+    /// Moves the tag of an idle source to the virtual time. Called before a message begins to wait at a source that has
+    /// none.
     pub fn activate(&mut self, place: usize) {
         if let Some(source) = self.sources.get_mut(place) {
             source.tag = source.tag.max(self.virtual_time);
         }
     }
 
-    /// The source hands out a message.
+    /// Charges the source for a delivery.
     pub fn start(&mut self, place: usize) {
         let Some(source) = self.sources.get_mut(place).filter(|_| self.policy == OrderPolicy::Weighted)
         else {
@@ -111,14 +115,14 @@ impl Ranking {
         }
     }
 
-    /// Undoes starts that handed out no message.
+    /// Undoes starts without a delivery.
     pub fn take_back(&mut self, place: usize, count: u32) {
         if let Some(source) = self.sources.get_mut(place).filter(|_| self.policy == OrderPolicy::Weighted) {
             source.tag = source.tag.saturating_sub(source.cost().saturating_mul(count.into()));
         }
     }
 
-    /// Takes over the tags of sources that an earlier ranking had, unless its policy was another one.
+    /// Takes over the tags of the sources of an earlier ranking, unless its policy was different.
     pub(super) fn carry_over(&mut self, old: &Ranking, old_place: impl Fn(usize) -> Option<usize>) {
         if self.policy != old.policy {
             return;
@@ -150,7 +154,7 @@ mod tests {
         Ranking::new(policy, [(0, 4), (30, 2), (300, 1)].map(|(s, weight)| (Duration::from_secs(s), weight)))
     }
 
-    /// The place whose head goes first, with heads that arrived at these seconds.
+    /// Returns the place whose head goes first, with heads that arrived at these seconds.
     fn first(ranking: &Ranking, heads: [u64; 3]) -> usize {
         let rank = |place: &usize| ranking.rank(*place, heads[*place] * 1000, || at(heads[*place]));
         (0..3).min_by_key(rank).unwrap()
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_kept_when_tags_start_anew_and_starts_can_be_undone() {
+    fn weights_hold_when_tags_restart_and_starts_can_be_undone() {
         let mut ranking = ranking(OrderPolicy::Weighted);
         ranking.sources.iter_mut().for_each(|source| source.tag = TAG_MAX - COST);
         ranking.virtual_time = TAG_MAX - COST;

@@ -1,4 +1,4 @@
-//! Counting what happens in a class: rates, times, and how it fares against its target. Lives only in memory.
+//! The statistics of a class: rates, times, and the attainment of its target. Kept only in memory.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use peeklock_types::{Target, Timestamp};
 
 use super::view::{TargetView, Window};
 
-/// Upper bounds in milliseconds, each included; what is longer goes into one more.
+/// Upper bounds in milliseconds, inclusive; one more bucket contains longer times.
 pub const HISTOGRAM_BOUNDS_MS: [u64; 25] = [
     1,
     2,
@@ -36,7 +36,7 @@ pub const HISTOGRAM_BOUNDS_MS: [u64; 25] = [
     604_800_000,
 ];
 
-/// How long things took. Histograms of the same bounds can be added up.
+/// A histogram of durations. Histograms with the same bounds can be added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// One more than there are bounds.
@@ -56,7 +56,8 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// The time within which this share of all was done, from 0 to 1; inside of a bucket evenly spread. `None` if there was nothing.
+    /// Returns the time within which this share of all was done, from 0 to 1, interpolated linearly inside a bucket.
+    /// `None` if there is no value.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -84,7 +85,7 @@ impl Histogram {
 const RATE_SLOT_MS: u64 = 5_000;
 const RATE_SLOTS: usize = 7;
 
-/// Events per second, over the last half minute.
+/// Events per second, over the last 30 seconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     slot: u64,
@@ -104,7 +105,7 @@ impl Meter {
         self.total
     }
 
-    /// Forgets what is too long ago, and tells the place for now.
+    /// Clears slots that are too old, and returns the index of the current one.
     #[inline]
     fn turn_to(&mut self, now: Timestamp) -> usize {
         let slot = now.as_millis() / RATE_SLOT_MS;
@@ -117,7 +118,7 @@ impl Meter {
         place(self.slot)
     }
 
-    /// Of whole slots, so that a slot that has just begun does not count as empty.
+    /// Returns the rate over complete slots, so that a slot that has just begun does not count as empty.
     pub(crate) fn per_second(&self, now: Timestamp) -> f64 {
         let mut meter = self.clone();
         let current = meter.turn_to(now);
@@ -133,7 +134,7 @@ fn place(slot: u64) -> usize {
     usize::try_from(slot % RATE_SLOTS as u64).unwrap_or_default()
 }
 
-/// What happened in one class.
+/// The statistics of one class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stats {
     pub(crate) enqueued: Meter,
@@ -142,13 +143,13 @@ pub(crate) struct Stats {
     pub(crate) critical_time: Histogram,
 }
 
-/// How a class with a target fares.
+/// The attainment of a class with a target.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attainment {
     good_count: u64,
-    /// Of those that have started or are gone. Those that still wait are counted when somebody asks.
+    /// Counts messages that have started or are gone. Waiting ones are counted when a view is created.
     bad_count: u64,
-    /// What it was at certain times, the newest last: fine steps of the last hour, and coarse ones before.
+    /// Earlier values, the newest last: fine steps for the last hour, and coarse ones before.
     fine: VecDeque<Sample>,
     coarse: VecDeque<Sample>,
 }
@@ -185,13 +186,13 @@ impl Attainment {
         self.bad_count += count;
     }
 
-    /// Keeps in mind how it stands now; `late_count` messages wait that are late already.
+    /// Stores a sample of the current values; `late_count` waiting messages are already late.
     pub(crate) fn sample(&mut self, now: Timestamp, late_count: u64) {
         let sample = Sample { at: now, good_count: self.good_count, bad_count: self.bad_count + late_count };
         for (samples, step, max) in
             [(&mut self.fine, FINE_STEP, FINE_COUNT), (&mut self.coarse, COARSE_STEP, COARSE_COUNT)]
         {
-            // A class in which nothing happens needs no samples: the last one still holds.
+            // A class without changes needs no samples: the last one is still valid.
             let is_other =
                 |last: &Sample| (last.good_count, last.bad_count) != (sample.good_count, sample.bad_count);
             if samples.back().is_none_or(|last| now >= last.at + step && is_other(last)) {
@@ -216,7 +217,7 @@ impl Attainment {
         TargetView { target, good_count, bad_count, windows: WINDOWS.map(window).to_vec() }
     }
 
-    /// The last sample that is not after `at`. Where there is none, everything happened since.
+    /// Returns the last sample that is not after `at`. If there is none, everything happened later.
     fn before(&self, at: Timestamp) -> Option<&Sample> {
         let last =
             |samples: &VecDeque<Sample>| samples.partition_point(|sample| sample.at <= at).checked_sub(1);
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_tells_percentiles_within_a_bucket() {
+    fn a_histogram_interpolates_percentiles_within_a_bucket() {
         let mut histogram = Histogram::default();
         assert_eq!(histogram.percentile(0.5), None);
         (0..99).for_each(|_| histogram.add(Duration::from_millis(3)));
@@ -244,11 +245,11 @@ mod tests {
         assert!((2..=5).contains(&median.as_millis()), "{median:?}");
         assert!(histogram.percentile(1.0).unwrap() > Duration::from_secs(60));
         histogram.add(Duration::MAX);
-        assert_eq!(histogram.count(), 101, "there is a bucket for everything");
+        assert_eq!(histogram.count(), 101, "every value has a bucket");
     }
 
     #[test]
-    fn a_meter_tells_the_rate_of_the_last_half_minute() {
+    fn a_meter_reports_the_rate_of_the_last_half_minute() {
         let mut meter = Meter::default();
         for second in 0..60 {
             (0..10).for_each(|_| meter.add(at(second)));
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_sees_only_what_happened_in_it_and_late_ones_at_once() {
+    fn a_window_contains_only_its_own_messages_and_late_ones_at_once() {
         let target = Target { within: Duration::from_secs(10), objective_ppm: 990_000 };
         let mut attainment = Attainment::default();
         for second in 0..7200u64 {
@@ -273,6 +274,6 @@ mod tests {
         assert_eq!((five_minutes.good_count, five_minutes.bad_count), (300 - 1, 36));
         let burn = view.burn(&five_minutes).unwrap();
         assert!((10.0..12.0).contains(&burn), "{burn}");
-        assert_eq!(view.windows[4].good_count, 3600, "longer than there was anything");
+        assert_eq!(view.windows[4].good_count, 3600, "longer than the whole history");
     }
 }

@@ -1,4 +1,4 @@
-//! What can be told about the order of a queue.
+//! The reported state of a queue's order.
 
 use std::time::Duration;
 
@@ -6,23 +6,25 @@ use peeklock_types::{ClassName, SequenceNumber, Target, Timestamp};
 
 use super::stats::Histogram;
 
-/// What happens in a queue with an order. Counts and times are since the start of the program, but for those of what is there now.
+/// The state of a queue with an order. Counts and times are since the start of the program, except those of the current
+/// messages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OrderView {
     /// The most urgent first.
     pub classes: Vec<ClassView>,
     pub tenant_classes: Vec<ClassView>,
-    /// The tenants with the most messages that wait or are worked on, the busiest first; at most [`TENANTS_SHOWN_MAX`].
+    /// The tenants with the most messages that wait or are being processed, the busiest first; at most
+    /// [`TENANTS_SHOWN_MAX`].
     pub tenants: Vec<TenantView>,
-    /// How many lanes there are: one for each class and tenant that has messages.
+    /// The number of lanes: one for each class and tenant that has messages.
     pub lane_count: usize,
-    /// Messages whose priority fitted no class; they went to the default class.
+    /// Messages whose priority matched no class; they went to the default class.
     pub misfit_count: u64,
     /// Messages that share a lane with others, because there were too many tenants.
     pub crowded_count: u64,
-    /// Messages that were not taken, because of a send rate.
+    /// Messages that were rejected because of a send rate.
     pub throttled_count: u64,
-    /// Everything that waits is over a rate until then.
+    /// All waiting messages are over a rate until this time.
     pub limited_until: Option<Timestamp>,
 }
 
@@ -34,25 +36,25 @@ pub struct ClassView {
     pub name: ClassName,
     pub waiting_count: u64,
     pub locked_count: u64,
-    /// When the message came that has waited longest.
+    /// The enqueueing time of the oldest waiting message.
     pub oldest: Option<Timestamp>,
     pub enqueued_count: u64,
     /// First deliveries.
     pub started_count: u64,
-    /// Completed or dead-lettered by a receiver.
+    /// Messages that a receiver completed or dead-lettered.
     pub settled_count: u64,
     pub enqueued_per_second: f64,
     pub settled_per_second: f64,
     /// From the time at which a message could be received to its first delivery.
     pub time_in_queue: Histogram,
-    /// The same to its settlement.
+    /// From the time at which a message could be received to its settlement.
     pub critical_time: Histogram,
     pub target: Option<TargetView>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantView {
-    /// `None`: messages of no tenant, or of those that share a lane.
+    /// `None`: messages without a tenant, or of tenants that share a lane.
     pub tenant: Option<String>,
     pub class: ClassName,
     pub tenant_class: ClassName,
@@ -60,13 +62,14 @@ pub struct TenantView {
     pub locked_count: u64,
 }
 
-/// How a class fares against its target. A message is bad as soon as it has waited longer than the target, whether it has started or not.
+/// The attainment of a class's target. A message is bad as soon as it has waited longer than the target, whether it has
+/// started or not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetView {
     pub target: Target,
     pub good_count: u64,
     pub bad_count: u64,
-    /// The same of the last while, the shortest first: 5 min, 30 min, 1 h, 6 h, 3 d.
+    /// The counts of recent windows, the shortest first: 5 min, 30 min, 1 h, 6 h, 3 d.
     pub windows: Vec<Window>,
 }
 
@@ -78,12 +81,13 @@ pub struct Window {
 }
 
 impl TargetView {
-    /// The share of messages that made it; `None` while there are none.
+    /// Returns the share of messages that met the target; `None` while there are none.
     pub fn attainment(&self) -> Option<f64> {
         share(self.good_count, self.bad_count)
     }
 
-    /// How fast the allowed share of bad messages is used up in a window: 1 is just allowed. `None` while there are none.
+    /// Returns how fast a window uses up the permitted share of bad messages: 1 is exactly the permitted rate. `None`
+    /// while there are none.
     pub fn burn(&self, window: &Window) -> Option<f64> {
         let allowed = 1.0 - f64::from(self.target.objective_ppm) / 1e6;
         share(window.good_count, window.bad_count).map(|good| (1.0 - good) / allowed)
@@ -96,7 +100,7 @@ fn share(good_count: u64, bad_count: u64) -> Option<f64> {
     (count > 0).then(|| good_count as f64 / count as f64)
 }
 
-/// Why a message has not been received yet, and behind what it waits.
+/// Explains why a message has not been received yet, and which messages are ahead of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainedMessage {
     pub sequence_number: SequenceNumber,
@@ -105,8 +109,8 @@ pub struct ExplainedMessage {
     pub tenant: Option<String>,
     /// One of `waiting`, `limited`, `locked`, `scheduled`, `delayed`, `deferred`, `in-session`.
     pub state: &'static str,
-    /// One or more sentences for people.
+    /// One or more sentences for the user.
     pub why: String,
-    /// Messages that would be handed out before it if nothing else came, by class, the most urgent class first.
+    /// Messages that would be delivered before it if no other arrived, by class, the most urgent class first.
     pub ahead: Vec<(ClassName, u64)>,
 }

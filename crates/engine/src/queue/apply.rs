@@ -1,4 +1,4 @@
-//! The only way in which a queue's durable state changes, live and in replay.
+//! The only code that changes a queue's durable state, live and in replay.
 
 use bytes::Bytes;
 use peeklock_types::{BodyRef, EntityKind, EntityName, PoisonSession, SequenceNumber, SubQueue, Timestamp};
@@ -16,7 +16,7 @@ impl Queue {
     pub(crate) fn apply(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
         let entity = self.entity;
         match *fact {
-            // The life of most messages.
+            // The facts of most messages.
             Fact::Enqueued { sequence_number, enqueued_at, body, size_bytes, ref attributes, .. } => {
                 let entry = MessageRow::new(body, size_bytes, enqueued_at);
                 self.enqueue(sequence_number, entry, attributes.as_deref())
@@ -99,10 +99,10 @@ impl Queue {
         }
     }
 
-    /// The facts that say how one message went on.
+    /// Applies a fact about one message.
     fn apply_step(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), (Misfit, SequenceNumber)> {
         let number = number_of(fact);
-        // Only these and what is sent on can put a message there.
+        // Only these facts and transfers can put a message outside of the main queue.
         self.uses_asides = true;
         self.check_step(fact, number).map_err(|misfit| (misfit, number))?;
         let step = match *fact {
@@ -141,7 +141,8 @@ impl Queue {
         step.map_err(|misfit| (misfit, number))
     }
 
-    /// What is on its way leaves only by arriving or by being refused, and only what waits sets out.
+    /// Checks that a fact fits the message's state. A message in transit leaves only by arrival or rejection, and only
+    /// a waiting message starts a transfer.
     fn check_step(&self, fact: &Fact, number: SequenceNumber) -> Result<(), Misfit> {
         let fits = match *fact {
             Fact::Moved { .. } => true,
@@ -152,9 +153,9 @@ impl Queue {
                 waits && matches!(sub_queue, SubQueue::Main | SubQueue::DeadLetter)
             }
             Fact::DeadLettered { sub_queue, .. } => sub_queue == SubQueue::Main,
-            // What can be locked is locked elsewhere.
+            // The locks of the other sub-queues are applied by the caller.
             Fact::Locked { .. } => false,
-            // All others unlock a message, and on its way none is locked.
+            // All others unlock a message, and no message in transit is locked.
             _ => true,
         };
         fits.then_some(()).ok_or(Misfit::OtherState)
@@ -206,14 +207,14 @@ impl Queue {
         if details.due.is_some() {
             entry.state = MessageState::Scheduled;
         }
-        // The time has passed, and yet it is said: the message has waited for it in its topic.
+        // The scheduled time is past but still present: the message has waited for it in its topic.
         let is_activated = attributes.scheduled_for.is_some_and(|due| due <= entry.enqueued_at());
         entry.marks.set(Marks::ACTIVATED, is_activated);
         let moving = Moving { entry, patch, details: Some(Box::new(details)), session: None };
         self.main.messages.insert(number, moving).map_err(at(entity, number))
     }
 
-    /// A message of a transaction goes straight on the way to its target.
+    /// Puts a message of a transaction directly into the transfer queue.
     fn send_on(
         &mut self,
         number: SequenceNumber,
@@ -242,7 +243,7 @@ impl Queue {
         self.transfer.messages.insert(number, moving).map_err(at(entity, number))
     }
 
-    /// A new message gets its number, and its body follows those before it.
+    /// Assigns the number of a new message, and checks that its body is not before earlier ones.
     fn take_number(&mut self, number: SequenceNumber, entry: &mut MessageRow) -> Result<(), ReplayError> {
         let entity = self.entity;
         self.check_number(number)?;
@@ -251,7 +252,7 @@ impl Queue {
         }
         if let Some(group) = entry.body.group() {
             let newest = self.newest_group;
-            // A message that was scheduled in the topic was written when it was sent, long before it came here.
+            // A message that was scheduled in the topic was written when it was sent, long before its copy.
             let is_stray = group < newest && self.kind == EntityKind::Subscription;
             if group < newest && !is_stray {
                 return Err(ReplayError::BodyOrder { entity, sequence_number: number, group, newest });
@@ -300,7 +301,7 @@ impl Queue {
         (is_scheduled && is_free).then_some(number)
     }
 
-    /// The message gets another body. It lies behind those of later messages, so it is out of order.
+    /// Replaces the body of a message. It is behind those of later messages, so it is out of order.
     fn replace(
         &mut self,
         number: SequenceNumber,
@@ -311,7 +312,7 @@ impl Queue {
         self.main.messages.replace_body(number, body, size_bytes).map_err(at(self.entity, number))
     }
 
-    /// A body that a message gets later lies behind all that came before.
+    /// Checks that a replacement body is not before any earlier body.
     fn note_later_body(&mut self, number: SequenceNumber, body: BodyRef) -> Result<(), ReplayError> {
         let (entity, newest) = (self.entity, self.newest_group);
         if let Some(group) = body.group() {
@@ -331,7 +332,7 @@ impl Queue {
         Ok(())
     }
 
-    /// What is kept of a message's attributes.
+    /// Returns the attributes of a message that are kept.
     fn details_of(&self, enqueued_at: Timestamp, attributes: &Attributes) -> Details {
         let settings = &self.settings;
         let is_topic = self.kind == EntityKind::Topic;
@@ -342,7 +343,7 @@ impl Queue {
             time_to_live: own.into_iter().chain(settings.default_time_to_live).min(),
             due: attributes.scheduled_for.filter(|due| *due > enqueued_at),
             message_id: attributes.message_id.clone().filter(|_| hands_on),
-            // Whether it forwards or not: it may do so later, to a queue that takes no message without a session.
+            // Kept even if the queue does not forward: it may do so later, to a queue that requires sessions.
             session: attributes.session.clone().filter(|_| !settings.requires_session),
             origin: attributes.origin.clone(),
             transfer: None,
@@ -387,7 +388,7 @@ impl Queue {
         self.main.messages.insert(new_number, moving).map_err(at(entity, new_number))
     }
 
-    /// Back to its place after a failure.
+    /// Returns the change that returns a message to its place after a failure.
     fn failed(&self, sub_queue: SubQueue, due: Option<Timestamp>) -> Unlock {
         let sets_aside =
             self.settings.requires_session && self.settings.poison_session == PoisonSession::SetAside;
@@ -431,8 +432,8 @@ impl Queue {
         patch.parts.iter().try_for_each(|part| self.dead_letter.messages.add_patch(number, part.clone()))
     }
 
-    /// What a message loses and keeps when it leaves the main queue. A deferred one waits again: whoever reads the dead letters does not know
-    /// its number.
+    /// Resets the state of a message that leaves the main queue. A deferred message waits again, because receivers of
+    /// the dead-letter queue do not have its number.
     pub(super) fn set_aside(&self, moving: &mut Moving) {
         moving.entry.state = MessageState::Active;
         moving.entry.marks.set(Marks::ACTIVATED, false);
@@ -478,12 +479,13 @@ impl Queue {
     }
 }
 
-/// Whether deliveries are counted there. A dead letter keeps the count with which it came: nothing is decided by it any more.
+/// Returns whether deliveries are counted in the sub-queue. A dead letter keeps its count, because no decision depends
+/// on it any more.
 fn counts_deliveries(sub_queue: SubQueue) -> bool {
     sub_queue == SubQueue::Main
 }
 
-/// The message that a step is about.
+/// Returns the message of a step.
 fn number_of(fact: &Fact) -> SequenceNumber {
     match *fact {
         Fact::Locked { sequence_number, .. }

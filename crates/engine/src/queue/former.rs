@@ -8,22 +8,22 @@ use crate::message::ReceiverId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Former {
-    /// When each of them is to be closed, and which session it held.
+    /// The time at which each is to be closed, and the session that it held.
     deadlines: BTreeMap<(Timestamp, ReceiverId), SessionId>,
-    /// The same by session, as long as nobody else has it.
+    /// The same by session, until another receiver has it.
     by_session: BTreeMap<SessionId, (Timestamp, ReceiverId)>,
 }
 
 impl Former {
     pub(crate) const NONE: Former = Former { deadlines: BTreeMap::new(), by_session: BTreeMap::new() };
 
-    /// Keeps the receiver attached until `close_at`, unless somebody else gets the session before.
+    /// Keeps the receiver attached until `close_at`, unless another receiver gets the session before.
     pub(crate) fn add(&mut self, session: SessionId, receiver: ReceiverId, close_at: Timestamp) {
         self.by_session.insert(session.clone(), (close_at, receiver));
         self.deadlines.insert((close_at, receiver), session);
     }
 
-    /// Lets the receiver that has lost the session be closed now: somebody else has it.
+    /// Makes the receiver that lost the session due to be closed now, because another receiver has the session.
     pub(crate) fn displace(&mut self, session: &SessionId) {
         if let Some(place) = self.by_session.remove(session)
             && let Some(session) = self.deadlines.remove(&place)
@@ -32,7 +32,7 @@ impl Former {
         }
     }
 
-    /// Forgets a receiver that is closed. `close_at` is what [`Former::add`] was told.
+    /// Removes a receiver that is closed. `close_at` is the argument of [`Former::add`].
     pub(crate) fn remove(&mut self, receiver: ReceiverId, close_at: Timestamp) {
         self.deadlines.remove(&(Timestamp::ZERO, receiver));
         if let Some(session) = self.deadlines.remove(&(close_at, receiver)) {
@@ -40,7 +40,7 @@ impl Former {
         }
     }
 
-    /// The receiver to be closed first, and when.
+    /// Returns the receiver to be closed first, and when.
     pub(crate) fn first(&self) -> Option<(Timestamp, ReceiverId)> {
         self.deadlines.first_key_value().map(|(place, _)| *place)
     }

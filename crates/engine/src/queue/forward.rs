@@ -1,4 +1,4 @@
-//! What a queue hands on to another one.
+//! Forwards messages to other queues.
 
 use peeklock_types::{EntityName, SequenceNumber, SubQueue, limits};
 
@@ -10,7 +10,7 @@ use crate::patch::{Patch, PatchPart};
 const REASON_TOO_MANY_HOPS: &str = "MaxTransferHopCountExceeded";
 
 impl Queue {
-    /// Where messages of a sub-queue go on to, if they do.
+    /// Returns the target to which a sub-queue forwards its messages, if it does.
     pub(crate) fn forwards_to(&self, sub_queue: SubQueue) -> Option<&EntityName> {
         match sub_queue {
             SubQueue::Main => self.settings.forward_to.as_ref(),
@@ -19,13 +19,13 @@ impl Queue {
         }
     }
 
-    /// Whether there are messages to hand on from this sub-queue.
+    /// Returns whether the sub-queue has messages to forward.
     pub(crate) fn has_to_forward(&self, sub_queue: SubQueue) -> bool {
         self.forwards_to(sub_queue).is_some() && self.part(sub_queue).messages.can_forward()
     }
 
-    /// What is to happen with a message that is to be handed on, as number `number` of those that go to the target's shard. `is_dropped`: the
-    /// target has had the message and would drop it as a duplicate of itself.
+    /// Decides the fact for a message to forward, as number `number` of the route to the target's shard. `is_dropped`:
+    /// the target has had the message and would drop it as a duplicate of itself.
     pub(crate) fn forward(
         &self,
         sub_queue: SubQueue,
@@ -60,7 +60,7 @@ impl Queue {
         }
     }
 
-    /// Whether messages that a transaction has sent are on their way from here.
+    /// Returns whether messages that a transaction has sent are in transit from here.
     pub(crate) fn owes_sends(&self) -> bool {
         let messages = &self.transfer.messages;
         let why = |number| Some(messages.details_of(number)?.transfer.as_ref()?.why);
@@ -69,7 +69,7 @@ impl Queue {
             .any(|(number, _)| why(number) == Some(TransferReason::Transaction))
     }
 
-    /// What the target must know of a message on its way.
+    /// Returns the attributes of a message in transit for its target.
     pub(crate) fn attributes_of(&self, sequence_number: SequenceNumber) -> Attributes {
         let messages = &self.transfer.messages;
         let details = messages.details_of(sequence_number).cloned().unwrap_or_default();
@@ -89,7 +89,7 @@ impl Queue {
             attributes.patch = messages.patch_of(sequence_number).cloned().unwrap_or_default();
             if why == TransferReason::DeadLetter {
                 origin.dead_letter_source = Some(self.name.clone());
-                // Dead letters do not expire; one that has expired already would be gone as soon as it arrives.
+                // Dead letters do not expire. An expired one would be deleted as soon as it arrives.
                 attributes.time_to_live = None;
             }
             attributes.origin = Some(origin);
@@ -98,7 +98,7 @@ impl Queue {
     }
 }
 
-/// A patch that says why a message was set aside.
+/// Creates a patch with the reason for dead-lettering.
 pub(crate) fn reason(reason: &str, description: String) -> Patch {
     let mut patch = Patch::default();
     patch.add(PatchPart::DeadLetter { reason: Some(reason.to_owned()), description: Some(description) });

@@ -7,22 +7,22 @@ use peeklock_types::{SequenceNumber, Timestamp};
 /// The message ids that a queue has seen within its window.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    // Ordered and not hashed: senders choose the ids.
+    // Ordered instead of hashed: senders choose the ids.
     by_id: BTreeMap<Bytes, (Timestamp, SequenceNumber)>,
     in_order: VecDeque<(Timestamp, Bytes)>,
 }
 
 impl History {
-    /// The message that had this id within `window` of `now`.
+    /// Returns the message that had this id within `window` of `now`.
     pub(crate) fn find(&self, now: Timestamp, window: Duration, id: &Bytes) -> Option<SequenceNumber> {
         self.by_id.get(id).filter(|(at, _)| *at > now - window).map(|&(_, number)| number)
     }
 
-    /// Remembers an id, and forgets those that are out of the window by now.
+    /// Stores an id, and removes those that are out of the window.
     pub(crate) fn add(&mut self, at: Timestamp, window: Duration, id: Bytes, number: SequenceNumber) {
         let oldest = at - window;
         while let Some((seen, old)) = self.in_order.pop_front_if(|(seen, _)| *seen <= oldest) {
-            // It may have been seen again since.
+            // The id may have been seen again since.
             if self.by_id.get(&old).is_some_and(|(newest, _)| *newest == seen) {
                 self.by_id.remove(&old);
             }
@@ -30,7 +30,7 @@ impl History {
         self.restore(at, id, number);
     }
 
-    /// Adds one at the end.
+    /// Appends an id.
     pub(crate) fn restore(&mut self, at: Timestamp, id: Bytes, number: SequenceNumber) {
         self.by_id.insert(id.clone(), (at, number));
         self.in_order.push_back((at, id));
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_known_for_the_window_and_then_forgotten() {
+    fn an_id_is_found_within_the_window_and_then_removed() {
         let at = Timestamp::from_millis;
         let (window, id) = (Duration::from_millis(10), Bytes::from_static(b"a"));
         let mut history = History::default();

@@ -1,13 +1,13 @@
-//! The locks that are held, and the order in which they run out.
+//! The locks that are held, in the order of their expiry.
 //!
-//! Locks lie in slots that are used again. A list in order of expiry runs through the slots, so the next deadline is always exact, and a
-//! settled lock leaves at once, without a search.
+//! Locks are in slots, which are reused. A list in the order of expiry links the slots, so the next deadline is always
+//! exact, and a settled lock is removed at once, without a search.
 
 use std::num::NonZeroU32;
 
 use peeklock_types::{SequenceNumber, Timestamp};
 
-/// Where a lock lies. Counts from one, so that a message without a lock needs no extra byte.
+/// The index of a lock. Counts from one, so that a message without a lock needs no extra byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockSlot(NonZeroU32);
 
@@ -16,9 +16,9 @@ pub(crate) struct Lock {
     pub(crate) sequence_number: SequenceNumber,
     pub(crate) nonce: u64,
     pub(crate) until: Timestamp,
-    /// Runs out before this one.
+    /// The lock that expires before this one.
     before: Option<LockSlot>,
-    /// Runs out after this one; in a free slot, the next free one.
+    /// The lock that expires after this one; in a free slot, the next free one.
     after: Option<LockSlot>,
 }
 
@@ -27,8 +27,8 @@ pub(crate) struct Locks {
     slots: Vec<Lock>,
     free: Option<LockSlot>,
     first: Option<LockSlot>,
-    /// The lock that was placed last. The next one nearly always belongs right behind it, even when the clock has been set back or the
-    /// lock duration changed and neither belongs at the end.
+    /// The lock that was placed last. The next one nearly always belongs directly after it, even if the clock was set
+    /// back or the lock duration changed and neither belongs at the end.
     placed: Option<LockSlot>,
     count: u64,
 }
@@ -42,12 +42,12 @@ impl Locks {
         &self.slots[slot.index()]
     }
 
-    /// The lock that runs out first.
+    /// Returns the lock that expires first.
     pub(crate) fn first(&self) -> Option<&Lock> {
         self.first.map(|slot| self.get(slot))
     }
 
-    /// All locks, the one that runs out first at the front.
+    /// Returns all locks in the order of expiry.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Lock> {
         std::iter::successors(self.first(), |lock| lock.after.map(|slot| self.get(slot)))
     }
@@ -82,12 +82,12 @@ impl Locks {
         self.link(slot);
     }
 
-    /// The lock is held under another nonce from now on.
+    /// Sets the nonce of the lock.
     pub(crate) fn rename(&mut self, slot: LockSlot, nonce: u64) {
         self.slots[slot.index()].nonce = nonce;
     }
 
-    /// Puts the lock behind all that run out no later.
+    /// Inserts the lock after all that expire no later.
     #[inline]
     fn link(&mut self, slot: LockSlot) {
         let until = self.get(slot).until;
@@ -171,9 +171,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        // Time steps at random here, so every place in the list is hit, not only its end.
+        // The times are random, so every position in the list is tested, not only its end.
         #[test]
-        fn locks_run_out_in_order(steps in steps()) {
+        fn locks_expire_in_order(steps in steps()) {
             let mut locks = Locks::default();
             let mut held: Vec<(LockSlot, u64, u64)> = Vec::new();
             for (number, step) in (1..).zip(steps) {

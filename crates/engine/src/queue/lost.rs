@@ -1,7 +1,7 @@
-//! Messages whose body is lost: the disk gives back something else than was written.
+//! Messages whose body is lost: the disk returns other bytes than were written.
 //!
-//! Such a message is not dropped, and nobody receives it as if nothing had happened: it goes to the dead letters, with an empty body and a
-//! reason that tells of the damage. The place where the body was is free then.
+//! Such a message is neither dropped nor delivered as if nothing had happened: it is dead-lettered, with an empty body
+//! and a reason that describes the damage. The space of the body is free then.
 
 use peeklock_types::{BodyRef, EntityKind, SequenceNumber, SubQueue, Timestamp, limits};
 
@@ -17,9 +17,9 @@ use crate::patch::Patch;
 const REASON_BODY_DAMAGED: &str = "BodyDamaged";
 
 impl Engine {
-    /// Journals that the body of a message is damaged where it lies, at `from`, and that the message has an empty one at `instead` from now on,
-    /// which must be in the group in the making. Whoever holds a lock on it loses the lock. `false`, and nothing happens, if the message is
-    /// gone or its body does not lie there any more.
+    /// Journals that the body of a message is damaged at its place `from`, and that the message has an empty body at
+    /// `instead` from now on, which must be in the next commit group. A lock on the message is lost. Returns `false`
+    /// and changes nothing if the message is gone or its body is no longer at `from`.
     pub fn lose_body(
         &mut self,
         now: Timestamp,
@@ -47,7 +47,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Whether there is no such message, in any part of the queue.
+    /// Returns whether there is no such message in any sub-queue.
     pub fn message_is_gone(&self, entity: EntityId, sequence_number: SequenceNumber) -> bool {
         self.queues.get(&entity).is_none_or(|queue| queue.sub_queue_of(sequence_number).is_none())
     }
@@ -65,10 +65,10 @@ impl Queue {
         self.uses_asides = true;
         freed.extend(self.part_mut(from).messages.replace_body(number, body, 0)?);
         let to = match from {
-            // It is refused for its empty body where it is to go, and set aside then.
+            // The target rejects it for its empty body, and then it is dead-lettered.
             SubQueue::Transfer => return Ok(()),
             SubQueue::TransferDeadLetter => from,
-            // A topic has no other dead letters.
+            // A topic has no other dead-letter queue.
             SubQueue::Main if self.kind == EntityKind::Topic => SubQueue::TransferDeadLetter,
             SubQueue::Main | SubQueue::DeadLetter => SubQueue::DeadLetter,
         };
@@ -83,7 +83,7 @@ impl Queue {
         patch.parts.iter().try_for_each(|part| messages.add_patch(number, part.clone()))
     }
 
-    /// Whoever holds it may have a good body from before, but must not settle what has become another message.
+    /// Releases the lock. The holder may have the good body, but must not settle what is now a different message.
     fn unlock_lost(&mut self, sub_queue: SubQueue, number: SequenceNumber) -> Result<(), Misfit> {
         let messages = &mut self.part_mut(sub_queue).messages;
         if messages.get(number).is_none_or(|entry| entry.lock.is_none()) {

@@ -1,6 +1,6 @@
-//! The messages of one sub-queue: their states, their locks, and who is next.
+//! The messages of one sub-queue: their states, their locks, and the next one to deliver.
 //!
-//! The changing methods are the steps of which facts are made; only `Queue::apply` calls them.
+//! The methods with changes are the steps of facts; only `Queue::apply` calls them.
 
 mod bodies;
 mod order;
@@ -31,19 +31,19 @@ pub(crate) struct Messages {
     patches: BTreeMap<u64, Patch>,
     details: BTreeMap<u64, Box<Details>>,
     waiting: Waiting,
-    /// Instead of `waiting`, where messages are not handed out as they came.
+    /// Used instead of `waiting` if the queue has an order.
     order: Option<Box<Order>>,
     sessions: LazySessions,
-    /// When scheduled and delayed messages are due.
+    /// The times at which scheduled and delayed messages are due.
     due: BTreeSet<(Timestamp, u64)>,
-    /// When messages that nobody has locked expire.
+    /// The times at which unlocked messages expire.
     expiry: BTreeSet<(Timestamp, u64)>,
-    /// Whether messages expire here: dead letters do not.
+    /// Whether messages expire in this sub-queue: dead letters do not.
     expires: bool,
     tally: Tally,
     /// Bodies in the log that are out of order.
     strays: BTreeSet<(CommitGroupNumber, u64)>,
-    /// Every message before this number is in a cold segment or a stray. Only ever a shortcut: see `oldest_in_log`.
+    /// Every message before this number is in a cold segment or a stray. Only a shortcut: see `oldest_in_log`.
     log_from: u64,
 }
 
@@ -58,28 +58,28 @@ pub(crate) enum Misfit {
     OtherState,
 }
 
-/// How a locked message goes on without leaving its sub-queue.
+/// The change of a locked message that stays in its sub-queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unlock {
     /// Whether the delivery counts.
     pub(crate) counts: bool,
-    /// The new state; `None` keeps the one it has, so a deferred message stays deferred.
+    /// The new state; `None` keeps the current one, so a deferred message stays deferred.
     pub(crate) state: Option<MessageState>,
-    /// Not before this time.
+    /// The earliest next delivery.
     pub(crate) due: Option<Timestamp>,
     /// From this number of failed deliveries on, its session is set aside.
     pub(crate) poison_from: Option<u32>,
-    /// The end of the lock, where that is of interest later.
+    /// The expiry of the lock, if it is needed later.
     pub(crate) was_locked_until: Option<Timestamp>,
 }
 
-/// A message on its way into a sub-queue, or out of one.
+/// A message that is moved into a sub-queue or out of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Moving {
     pub(crate) entry: MessageRow,
     pub(crate) patch: Patch,
     pub(crate) details: Option<Box<Details>>,
-    /// Of the session that it was in.
+    /// The session that it belonged to.
     pub(crate) session: Option<SessionId>,
 }
 
@@ -133,12 +133,12 @@ impl Messages {
         self.locks.count()
     }
 
-    /// How many wait outside of sessions.
+    /// Returns the number of messages that wait outside of sessions.
     pub(crate) fn waiting_count(&self) -> u64 {
         self.order.as_ref().map_or_else(|| self.waiting.count(), |order| order.waiting_count())
     }
 
-    /// Whether a message can be handed out now, as far as it is known.
+    /// Returns whether a message can be delivered now, as far as is known.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
         match &self.order {
@@ -147,7 +147,7 @@ impl Messages {
         }
     }
 
-    /// Whether there is something to hand out to holders of sessions, or a session to somebody who waits for one.
+    /// Returns whether there is a message for a holder of a session, or a session for a receiver that waits for one.
     pub(crate) fn has_session_work(&self) -> bool {
         let is_blocked = self.order.as_ref().is_some_and(|order| order.is_blocked());
         self.sessions.has_work(is_blocked)
@@ -181,7 +181,7 @@ impl Messages {
         &self.sessions
     }
 
-    /// All messages from `number` on, in order.
+    /// Returns all messages from `number` on, in order.
     pub(crate) fn iter_from(
         &self,
         number: SequenceNumber,
@@ -189,7 +189,8 @@ impl Messages {
         self.table.iter_from(number.0).map(|(number, entry)| (SequenceNumber(number), entry))
     }
 
-    /// Whether `token` is the one under which the message is locked now. A lock that has run out is lost, released or not.
+    /// Returns whether the message is locked under `token` now. An expired lock is lost, whether it was released yet or
+    /// not.
     #[inline]
     pub(crate) fn is_held(&self, now: Timestamp, token: LockToken) -> bool {
         let Some(entry) = self.get(token.sequence_number()) else { return false };
@@ -203,7 +204,7 @@ impl Messages {
         self.sessions.get(slot).and_then(|session| session.holder())
     }
 
-    /// When something happens here by itself.
+    /// Returns the next time at which a timer expires in this sub-queue.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let mut next = self.locks.first().map_or(Timestamp::MAX, |lock| lock.until);
@@ -219,16 +220,16 @@ impl Messages {
         if let Some(at) = self.order.as_ref().and_then(|order| order.wakes_at()) {
             next = next.min(at);
         }
-        // The end of time is when the locks of messages in sessions run out: never.
+        // Locks of messages in sessions have the maximum time, because they never expire by themselves.
         (next != Timestamp::MAX).then_some(next)
     }
 
-    /// The message whose lock ran out first, if it ran out by `now`.
+    /// Returns the message whose lock expired first, if it expired by `now`.
     pub(crate) fn next_lock_expired(&self, now: Timestamp) -> Option<SequenceNumber> {
         self.locks.first().filter(|lock| lock.until <= now).map(|lock| lock.sequence_number)
     }
 
-    /// Messages whose own locks run beyond `limit`, and until when they do.
+    /// Returns the messages whose own locks last beyond `limit`, with their expiry.
     pub(crate) fn locked_beyond(
         &self,
         limit: Timestamp,
@@ -237,17 +238,17 @@ impl Messages {
         beyond.map(|lock| (lock.sequence_number, lock.until))
     }
 
-    /// The scheduled or delayed message that was due first, if it was by `now`.
+    /// Returns the scheduled or delayed message that is due first, if it is due by `now`.
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<SequenceNumber> {
         self.due.first().filter(|&&(at, _)| at <= now).map(|&(_, number)| SequenceNumber(number))
     }
 
-    /// The message that expired first, if it did by `now`.
+    /// Returns the message that expired first, if it expired by `now`.
     pub(crate) fn next_expired(&self, now: Timestamp) -> Option<SequenceNumber> {
         self.expiry.first().filter(|&&(at, _)| at <= now).map(|&(_, number)| SequenceNumber(number))
     }
 
-    /// Whether an unlocked message's time is over.
+    /// Returns whether an unlocked message has expired.
     #[inline]
     pub(crate) fn has_expired(&self, now: Timestamp, number: SequenceNumber) -> bool {
         if self.expiry.is_empty() {
@@ -257,7 +258,7 @@ impl Messages {
         entry.and_then(|entry| self.timers(number, entry).1).is_some_and(|at| at <= now)
     }
 
-    /// The message to hand out next. It stays where it is until a fact locks or removes it.
+    /// Returns the message to deliver next. It stays in its place until a fact locks or removes it.
     #[inline]
     pub(crate) fn next_waiting(&mut self, now: Timestamp) -> Option<SequenceNumber> {
         if self.order.is_some() {
@@ -280,12 +281,12 @@ impl Messages {
         }
     }
 
-    /// Whether there is a message to hand on.
+    /// Returns whether there is a message to forward.
     pub(crate) fn can_forward(&self) -> bool {
         self.waiting_count() > 0 || self.sessions.first_available().is_some()
     }
 
-    /// The message to hand on next, whatever its rate is. Messages of sessions go in the order of each session.
+    /// Returns the message to forward next, regardless of rates. Messages of sessions go in the order of each session.
     pub(crate) fn next_to_forward(&mut self) -> Option<SequenceNumber> {
         if let Some(number) = self.sessions.first_available() {
             return Some(SequenceNumber(number));
@@ -323,7 +324,7 @@ impl Messages {
         }
     }
 
-    /// How many deliveries of the message were counted so far.
+    /// Returns the number of counted deliveries of the message.
     pub(crate) fn delivery_count(&self, number: SequenceNumber, entry: &MessageRow) -> u32 {
         let details = self.details_of(number).filter(|_| entry.marks.has(Marks::DETAILED));
         delivery_count(entry, details)
@@ -343,7 +344,7 @@ impl Messages {
         Some(session.unwrap_or(until))
     }
 
-    /// Takes in a new message about which there is nothing more to say, as about most.
+    /// Inserts a new message without details, as most are.
     #[inline]
     pub(crate) fn insert_plain(&mut self, number: SequenceNumber, entry: MessageRow) -> Result<(), Misfit> {
         if !self.table.insert(number.0, entry) {
@@ -361,7 +362,7 @@ impl Messages {
         Ok(())
     }
 
-    /// Takes in a message that nobody has locked. `entry.session` is one of the sessions here.
+    /// Inserts an unlocked message. `entry.session` is a session of this sub-queue.
     pub(crate) fn insert(&mut self, number: SequenceNumber, moving: Moving) -> Result<(), Misfit> {
         let Moving { mut entry, patch, details, .. } = moving;
         let details = details.filter(|details| **details != Details::default());
@@ -393,7 +394,7 @@ impl Messages {
         Ok(())
     }
 
-    /// Takes a message out, locked or not.
+    /// Removes a message, locked or not, and returns it.
     pub(crate) fn remove(&mut self, number: SequenceNumber) -> Result<Moving, Misfit> {
         let mut entry = *self.get(number).ok_or(Misfit::Missing)?;
         self.take_out(number, &entry);
@@ -410,7 +411,7 @@ impl Messages {
         Ok(Moving { entry, patch: patch.unwrap_or_default(), details, session })
     }
 
-    /// The message is gone for good. Returns its body if that lies in a cold segment.
+    /// Deletes a message. Returns its body if that is in a cold segment.
     #[inline]
     pub(crate) fn discard(&mut self, number: SequenceNumber) -> Result<Option<ColdBody>, Misfit> {
         let entry = *self.get(number).ok_or(Misfit::Missing)?;
@@ -427,7 +428,7 @@ impl Messages {
         Ok(cold(&entry))
     }
 
-    /// Takes a message out of everything but its session and what is known of it.
+    /// Removes a message from all indexes except its session and its details.
     #[inline]
     fn take_out(&mut self, number: SequenceNumber, entry: &MessageRow) {
         self.table.remove(number.0);
@@ -524,7 +525,7 @@ impl Messages {
         Ok(())
     }
 
-    /// A delayed message waits again.
+    /// Makes a delayed message wait again.
     pub(crate) fn end_delay(&mut self, number: SequenceNumber) -> Result<(), Misfit> {
         let entry = *self.get(number).ok_or(Misfit::Missing)?;
         if entry.state != MessageState::Delayed || entry.lock.is_some() {
@@ -543,7 +544,7 @@ impl Messages {
         self.table.get_mut(number.0).map(change).ok_or(Misfit::Missing)
     }
 
-    /// Sets when the message is due, and until when it was locked if that is said. Only while the message is not armed.
+    /// Sets when the message is due, and until when it was locked if specified. Only while the message is not armed.
     fn set_times(
         &mut self,
         number: SequenceNumber,
@@ -571,7 +572,7 @@ impl Messages {
         Ok(())
     }
 
-    /// Puts a message that nobody has locked under everything that can happen to it by itself.
+    /// Adds an unlocked message to the indexes of waiting messages and timers.
     fn arm(&mut self, number: SequenceNumber, entry: &MessageRow) {
         if entry.is_waiting() {
             if let Some(slot) = entry.session {
@@ -611,7 +612,7 @@ impl Messages {
         }
     }
 
-    /// When an unlocked message is due, and when it expires.
+    /// Returns when an unlocked message is due, and when it expires.
     #[inline]
     fn timers(&self, number: SequenceNumber, entry: &MessageRow) -> (Option<Timestamp>, Option<Timestamp>) {
         if !entry.marks.has(Marks::DETAILED) {
@@ -645,12 +646,13 @@ impl Messages {
         }
     }
 
-    /// The session of this name for a holder, made if need be; it goes again when nothing comes to need it.
+    /// Returns the session of this name for a holder, and creates it if necessary; it is removed again when nothing
+    /// needs it.
     pub(crate) fn open_session(&mut self, id: &SessionId) -> SessionSlot {
         self.sessions.open(id)
     }
 
-    /// The same for a message that is about to be inserted.
+    /// Like `open_session`, for a message that is about to be inserted.
     pub(crate) fn open_session_to_keep(&mut self, id: &SessionId) -> SessionSlot {
         self.sessions.open_to_keep(id)
     }
@@ -661,13 +663,13 @@ impl Messages {
         self.refresh(Some(slot));
     }
 
-    /// Volatile, so not a step of a fact: says who holds the session.
+    /// Sets the holder of the session. Volatile, so not a step of a fact.
     pub(crate) fn set_holder(&mut self, slot: SessionSlot, holder: Option<Holder>) {
         self.sessions.set_holder(slot, holder);
         self.refresh(Some(slot));
     }
 
-    /// The queues of sessions and of those who wait for them.
+    /// Returns the lists of sessions and of receivers that wait for them.
     pub(crate) fn sessions_mut(&mut self) -> &mut Sessions {
         &mut self.sessions
     }

@@ -40,10 +40,10 @@ use crate::fact::Fact;
 use crate::message::{EntityId, Metadata, ReceiverId};
 use crate::output::{ColdBody, Output};
 
-/// Sequence numbers go over the wire as signed 64-bit numbers.
+/// Sequence numbers are signed 64-bit numbers on the wire.
 pub(crate) const SEQUENCE_NUMBER_MAX: SequenceNumber = SequenceNumber(i64::MAX as u64);
 
-/// A scheduled message takes a second number when it is due.
+/// A scheduled message uses a second number when it is due.
 pub(crate) const NUMBERS_PER_MESSAGE: u64 = 2;
 
 /// A rule of a subscription.
@@ -61,42 +61,42 @@ pub(crate) struct Queue {
     pub(crate) settings: QueueSettings,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
-    /// Grows with each change of the settings.
+    /// Increases with each change of the settings.
     pub(crate) revision: u64,
     pub(crate) metadata: Metadata,
-    /// Which messages of its topic a subscription gets, by name.
+    /// The rules that select the messages of a subscription, by name.
     pub(crate) rules: Vec<StoredRule>,
     /// The number that the next message gets.
     pub(crate) next_number: SequenceNumber,
-    /// The newest group that a body was put in: bodies rise with sequence numbers, but for strays.
+    /// The newest commit group that contains a body: bodies are in the order of sequence numbers, except strays.
     pub(crate) newest_group: CommitGroupNumber,
     pub(crate) main: Part,
     pub(crate) dead_letter: Part,
     pub(crate) transfer: Part,
     pub(crate) transfer_dead_letter: Part,
-    /// Whether there may be a message anywhere but in the main part. Mostly there is none, and nobody needs to look.
+    /// Whether there may be messages outside of the main part. Usually there are none, and the search is skipped.
     pub(crate) uses_asides: bool,
-    /// Message ids seen, where duplicates are detected.
+    /// The message ids seen, if duplicates are detected.
     pub(crate) history: History,
-    /// When somebody used it last, and how many receivers it has. Both live only in memory.
+    /// The time of the last use, and the number of receivers. Both are kept only in memory.
     pub(crate) used_at: Timestamp,
     pub(crate) receiver_count: usize,
 }
 
-/// One of a queue's sub-queues: its messages, and who asks for them.
+/// One sub-queue: its messages, and the receivers that request them.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) messages: Messages,
-    /// Receivers that would take a message now, in the order in which they asked.
+    /// Receivers that can take a message now, in the order of their requests.
     pub(crate) asking: VecDeque<ReceiverId>,
-    /// What the agenda has noted about this part.
+    /// The notes of the agenda about this part.
     pub(crate) noted: Noted,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) ready: bool,
-    /// Somebody wants to hear of its head, and it may be another one.
+    /// Whether the part has watchers, and whether its head may have changed.
     pub(crate) is_watched: bool,
     pub(crate) has_changed: bool,
     pub(crate) deadline: Option<Timestamp>,
@@ -140,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// Lets the messages follow the order of the settings.
+    /// Applies the order in the settings to the messages.
     pub(crate) fn follow_order(&mut self) -> Result<(), Error> {
         self.main.messages.set_order(self.settings.order.as_deref(), self.settings.requires_session)
     }
@@ -193,23 +193,24 @@ impl Queue {
         self.parts().into_iter().map(|part| part.messages.size_bytes()).sum()
     }
 
-    /// A message keeps its number while it is in the queue, so it is in one sub-queue at most.
+    /// Returns the sub-queue of a message. A message keeps its number while it is in the queue, so it is in at most one
+    /// sub-queue.
     pub(crate) fn sub_queue_of(&self, number: SequenceNumber) -> Option<SubQueue> {
         let is_in = |sub_queue: &SubQueue| self.part(*sub_queue).messages.get(number).is_some();
         SubQueue::ALL.into_iter().find(is_in)
     }
 
-    /// The place of a rule among those of the subscription, or where it would be.
+    /// Returns the index of a rule of the subscription, or the index at which it would be inserted.
     pub(crate) fn find_rule(&self, name: &RuleName) -> Result<usize, usize> {
         self.rules.binary_search_by(|stored| stored.rule.name.cmp(name))
     }
 
-    /// Numbers that are neither given out nor kept for scheduled messages.
+    /// Returns how many numbers are neither assigned nor kept for scheduled messages.
     pub(crate) fn numbers_left(&self) -> u64 {
         (SEQUENCE_NUMBER_MAX.0 - self.next_number.0).saturating_sub(self.main.messages.scheduled_count())
     }
 
-    /// Messages on their way belong to the outbox: nobody receives or deletes them.
+    /// Rejects the transfer queue: messages in transit belong to the outbox, and cannot be received or deleted.
     pub(crate) fn check_address(&self, sub_queue: SubQueue) -> Result<(), Error> {
         match sub_queue {
             SubQueue::Transfer => Err(Error::NoAddress { path: self.path(sub_queue) }),
@@ -217,21 +218,21 @@ impl Queue {
         }
     }
 
-    /// Applies a fact that was just decided on this very state, and hands it to the journal.
+    /// Applies a fact that was just decided on this very state, and adds it to the output.
     pub(crate) fn record(&mut self, fact: Fact, out: &mut Output) {
         self.apply(&fact, &mut out.freed).expect("a fact fits the state on which it was decided");
         out.facts.push(fact);
     }
 
-    /// When the queue deletes itself if nobody uses it. Not before its messages for other queues have left: they may be part of a transaction
-    /// that was confirmed.
+    /// Returns when the queue is deleted if it stays unused. Not before its messages for other queues have left: they
+    /// may be part of a transaction that was confirmed.
     pub(crate) fn idle_at(&self) -> Option<Timestamp> {
         let idle = self.settings.auto_delete_on_idle?;
         (self.receiver_count == 0 && self.transfer.messages.count() == 0).then(|| self.used_at + idle)
     }
 }
 
-/// The body of `entry` if it lies in a cold segment.
+/// Returns the body of `entry` if it is in a cold segment.
 pub(crate) fn cold(entry: &MessageRow) -> Option<ColdBody> {
     entry.body.is_standalone().then_some(ColdBody { place: entry.body, size_bytes: entry.size_bytes })
 }

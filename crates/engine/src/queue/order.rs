@@ -1,4 +1,4 @@
-//! A queue with an order: where its messages belong, and what is noted of them.
+//! A queue with an order: the lanes of its messages, and their measurements.
 
 use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
 
@@ -12,14 +12,15 @@ use crate::order::{LaneKey, LaneSlot};
 use crate::output::Output;
 
 impl Queue {
-    /// Where a message with these attributes belongs, in a queue with an order; and whether it named a class that there is not.
+    /// Returns the lane of a message with these attributes, in a queue with an order; and whether it specified an
+    /// unknown class.
     pub(crate) fn lane_for(&self, attributes: Option<&Attributes>, seed: u64) -> Option<(LaneKey, bool)> {
         let order = self.main.messages.order()?;
         let view = attributes.and_then(|attributes| attributes.view.as_deref()).unwrap_or_default();
         Some(order.classify(view, seed))
     }
 
-    /// A message has come that was sent just now.
+    /// Records a message that was just sent.
     pub(crate) fn note_new(
         &mut self,
         now: Timestamp,
@@ -32,7 +33,7 @@ impl Queue {
         order.note_new(now, lane, key, is_misfit);
     }
 
-    /// Stores a message that a sender has sent; what comes from other queues does not count against the rates of senders.
+    /// Stores a message of a sender. Messages from other queues do not count against the send rates.
     pub(crate) fn store_sent(
         &mut self,
         now: Timestamp,
@@ -47,7 +48,7 @@ impl Queue {
         number
     }
 
-    /// Whether senders may send these messages now. What comes from other queues was let in there.
+    /// Checks that the send rates permit these messages now. Messages from other queues were checked there.
     pub(crate) fn check_rates(&mut self, now: Timestamp, messages: &[NewMessage]) -> Result<(), Error> {
         let path = || self.path(SubQueue::Main);
         let Some(order) = self.main.messages.order().filter(|order| order.settings.has_send_rates()) else {
@@ -66,7 +67,7 @@ impl Queue {
         Err(error)
     }
 
-    /// Applies what workers have spent on a message.
+    /// Applies the processing time of a message.
     pub(super) fn charge(&mut self, number: SequenceNumber, cost_ms: u32) -> Result<(), Misfit> {
         let entry = *self.main.messages.get(number).ok_or(Misfit::Missing)?;
         if let Some((order, lane)) = self.main.messages.order_mut().zip(entry.lane) {
@@ -78,7 +79,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Before a message is handed out: a hand-out without a lock counts by itself where that matters.
+    /// Records a delivery before it happens. A delivery without a lock is recorded as a fact if it is charged.
     pub(super) fn note_start(
         &mut self,
         now: Timestamp,
@@ -103,7 +104,7 @@ impl Queue {
         }
     }
 
-    /// After a message was handed out to a receiver that had asked; `holder`: it may hold only so many.
+    /// Records a delivery after it happened. `holder`: a receiver with a limit of unsettled messages.
     pub(crate) fn note_delivery(
         &mut self,
         now: Timestamp,
@@ -116,13 +117,13 @@ impl Queue {
         order.note_work(number.0, now, holder);
     }
 
-    /// How many messages of each class are late and were never handed out.
+    /// Counts the messages of each class that are late and were never delivered.
     pub(super) fn late_counts(&self, now: Timestamp) -> Vec<u64> {
         let messages = &self.main.messages;
         messages.order().map_or(Vec::new(), |order| order.late_counts(now, &|number| messages.came(number)))
     }
 
-    /// Records a fact that ends somebody's work on a message, or the message's waiting, with what that cost.
+    /// Records a fact that ends the processing or the waiting of a message, with its cost.
     pub(crate) fn record_end(&mut self, now: Timestamp, fact: Fact, out: &mut Output) {
         if self.main.messages.order().is_some() {
             self.note_end(now, &fact, out);
@@ -144,7 +145,7 @@ impl Queue {
             _ => return,
         };
         let Some(entry) = self.main.messages.get(number).copied() else { return };
-        // Nobody settles under a lock that has run out, even if the message goes to the dead letters for it.
+        // An expired lock does not count as a settlement, even if the message is dead-lettered for it.
         let has_run_out = self.main.messages.lock_of(&entry).is_some_and(|lock| lock.until <= now);
         let Some((order, lane)) = self.main.messages.order_mut().zip(entry.lane) else { return };
         if entry.lock.is_none() {

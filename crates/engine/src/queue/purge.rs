@@ -1,4 +1,4 @@
-//! Deleting many messages at once.
+//! Deletes many messages at once.
 
 use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
 
@@ -9,7 +9,8 @@ use crate::message::MessageState;
 use crate::output::{ColdBody, Output};
 
 impl Queue {
-    /// Deletes the first `count_max` messages that came before `before`, that nobody holds and that are not scheduled. Tells how many.
+    /// Deletes the first `count_max` messages that were enqueued before `before` and are neither locked nor scheduled.
+    /// Returns their number.
     pub(crate) fn purge(
         &mut self,
         now: Timestamp,

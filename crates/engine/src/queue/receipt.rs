@@ -1,7 +1,7 @@
-//! Messages that are taken, changed and deleted under receipts, as storage queues do it.
+//! Messages that are received, changed and deleted under receipts, as in storage queues.
 //!
-//! A receipt is more than a lock: it stays good when the message is visible again, until somebody else receives it. So it is kept with the
-//! message. A new one is given with each change, and the old one is worth nothing then.
+//! A receipt is more than a lock: it stays valid when the message is visible again, until another receiver gets the
+//! message. So it is stored with the message. Each change creates a new receipt and invalidates the old one.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::output::{ColdBody, Output, Received};
 use crate::patch::Patch;
 use crate::sessions::check_receive;
 
-/// Another body for a message.
+/// A new body for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewBody {
     pub body: BodyRef,
@@ -26,7 +26,7 @@ pub struct NewBody {
 }
 
 impl Queue {
-    /// Whether messages can be had here without a receiver: a queue, and none with sessions.
+    /// Checks that messages can be received here without a receiver: only from a queue without sessions.
     pub(crate) fn check_plain(&self) -> Result<(), Error> {
         match self.kind {
             EntityKind::Topic => return Err(Error::IsTopic { name: self.name.clone() }),
@@ -60,8 +60,9 @@ impl Queue {
         Ok(self.receipt(number, nonce, until, out))
     }
 
-    /// Hands out up to `count_max` messages, as many as fit one answer. Those that are too large for one are left for receivers, and hold up
-    /// nobody else, unless the queue has an order: what may overtake whom is for that to say.
+    /// Delivers up to `count_max` messages, as many as fit in one response. Messages that are too large for one are
+    /// left for receivers. They do not delay later messages, unless the queue has an order, which alone decides what
+    /// may overtake.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
@@ -101,7 +102,7 @@ impl Queue {
         Ok(taken)
     }
 
-    /// This message if it fits an answer, else the first behind it that does.
+    /// Returns this message if it fits in a response, otherwise the first later one that does.
     fn small_from(
         &self,
         now: Timestamp,
@@ -122,7 +123,8 @@ impl Queue {
         small.next().map(|(number, entry)| (number, entry.size_bytes))
     }
 
-    /// The next message that waits, and its size. One whose time is over is not handed out, however late that is found.
+    /// Returns the next waiting message and its size. An expired message is never delivered, even if the expiry is
+    /// found late.
     fn next_to_take(&mut self, now: Timestamp, out: &mut Output) -> Option<(SequenceNumber, u32)> {
         for _ in 0..FACTS_PER_CALL_MAX {
             let number = self.main.messages.next_waiting(now)?;
@@ -135,7 +137,7 @@ impl Queue {
         None
     }
 
-    /// Those that could be taken now, in the order in which they came.
+    /// Returns the messages that could be received now, in the order of enqueueing.
     pub(crate) fn peek_waiting(&self, now: Timestamp, max: usize) -> Vec<Message> {
         let messages = &self.main.messages;
         let found = messages
@@ -145,14 +147,15 @@ impl Queue {
         found.take(max).map(|(number, entry)| messages.view(number, entry)).collect()
     }
 
-    /// Whether `token` is the newest receipt of a message that is there.
+    /// Checks that `token` is the newest receipt of an existing message.
     pub(crate) fn check_receipt(&self, now: Timestamp, token: LockToken) -> Result<(), Error> {
         let (path, sequence_number) = (self.path(SubQueue::Main), token.sequence_number());
         let messages = &self.main.messages;
         if messages.get(sequence_number).is_none() || messages.has_expired(now, sequence_number) {
             return Err(Error::NoSuchMessage { path, sequence_number });
         }
-        // Whoever holds a receipt can also settle the message as a receiver would, and defer it: then it is had by its number alone.
+        // The holder of a receipt can also settle the message like a receiver, and defer it: then it is available only
+        // by its number.
         let is_in_row = messages
             .get(sequence_number)
             .is_some_and(|entry| matches!(entry.state, MessageState::Active | MessageState::Delayed));
@@ -162,8 +165,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Hides the message for so long from now on, or shows it at once, and gives it another body if there is one. The old receipt is worth
-    /// nothing any more.
+    /// Hides the message for a time from now, or makes it visible at once, and replaces its body if there is a new one.
+    /// The old receipt becomes invalid.
     pub(crate) fn change(
         &mut self,
         now: Timestamp,
@@ -191,12 +194,12 @@ impl Queue {
         Ok(is_there.then(|| self.receipt(sequence_number, nonce, None, out)))
     }
 
-    /// What makes a message visible at once; `None` if it is.
+    /// Returns the fact that makes a message visible at once; `None` if it is visible.
     fn show(&self, sequence_number: SequenceNumber) -> Option<Fact> {
         let (entity, sub_queue) = (self.entity, SubQueue::Main);
         let entry = self.main.messages.get(sequence_number)?;
         match (entry.lock, entry.state) {
-            // It was taken and not deleted, so that counts.
+            // It was received and not deleted, so the delivery counts.
             (Some(_), _) if self.failed_too_often(sub_queue, sequence_number) => {
                 Some(self.give_up(sub_queue, sequence_number, Patch::default()))
             }
@@ -247,7 +250,7 @@ impl Queue {
         Received { token: LockToken::new(sequence_number, nonce), message }
     }
 
-    /// Deletes all messages but the dead letters, held ones too. Tells how many.
+    /// Deletes all messages except the dead letters, including locked ones. Returns their number.
     pub(crate) fn clear(&mut self, now: Timestamp, out: &mut Output) -> Result<u64, Error> {
         self.check_plain()?;
         let count = self.main.messages.count();
@@ -281,7 +284,7 @@ fn check_hidden(given: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether an answer has room for the message.
+/// Returns whether the message fits in a response.
 fn is_small(size_bytes: u32) -> bool {
     size_bytes <= limits::WHOLE_BODY_BYTES_MAX
 }

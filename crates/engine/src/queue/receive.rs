@@ -7,7 +7,7 @@ use crate::message::{Message, MessageState, ReceiveMode, check_count};
 use crate::output::{Output, Received};
 
 impl Queue {
-    /// Hands out a message that the caller has just found, not locked.
+    /// Delivers an unlocked message that the caller has just found.
     pub(crate) fn hand_out(
         &mut self,
         now: Timestamp,
@@ -24,7 +24,7 @@ impl Queue {
         let session = entry.session.and_then(|slot| messages.holder(slot));
         let fact = match mode {
             ReceiveMode::PeekLock => {
-                // In a session the lock is that of the session, which may be renewed and may end early.
+                // In a session the session lock applies, which may be renewed and may end early.
                 let until =
                     if session.is_some() { Timestamp::MAX } else { now + self.settings.lock_duration };
                 Fact::Locked { entity, sub_queue, sequence_number, nonce, until }
@@ -40,7 +40,8 @@ impl Queue {
         Received { token: LockToken::new(sequence_number, nonce), message }
     }
 
-    /// Locks a message of the main queue that the caller has just found, not locked, for a time of the caller's choice.
+    /// Locks an unlocked message of the main queue that the caller has just found, for a time that the caller
+    /// specifies.
     pub(crate) fn lock_until(
         &mut self,
         now: Timestamp,
@@ -81,7 +82,7 @@ impl Queue {
         Ok(numbers.iter().map(hand_out).collect())
     }
 
-    /// The bytes that are loaded at once to answer with a deferred message that nobody has locked.
+    /// Checks that a message is deferred and unlocked. Returns the bytes that are loaded at once to answer with it.
     fn check_deferred(
         &self,
         now: Timestamp,
@@ -103,7 +104,7 @@ impl Queue {
         found.map(|(number, entry)| messages.view(number, entry)).collect()
     }
 
-    /// The same within one session.
+    /// Like `peek`, within one session.
     pub(crate) fn peek_session(&self, session: &SessionId, from: SequenceNumber, max: usize) -> Vec<Message> {
         let messages = &self.main.messages;
         let session = messages.sessions().find(session).and_then(|slot| messages.sessions().get(slot));

@@ -1,4 +1,4 @@
-//! How long a message stays away after a failed delivery.
+//! The delay of a message after a failed delivery.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use super::Queue;
 use crate::message::MessageState;
 
 impl Queue {
-    /// When a locked message whose delivery has failed comes back; `None`: at once. `wish` is what the receiver asked for.
+    /// Returns when a locked message whose delivery has failed becomes available again; `None`: at once. `wish` is the
+    /// delay that the receiver requested.
     pub(crate) fn retry_at(
         &self,
         now: Timestamp,
@@ -32,7 +33,8 @@ impl Queue {
     }
 }
 
-/// `nonce` is that of the failed lock: chosen at random by whoever drives the engine, and so good for the jitter.
+/// Computes the delay. `nonce` is that of the failed lock: the driver of the engine chose it at random, so it can serve
+/// for the jitter.
 fn delay(policy: RetryPolicy, failed_count: u32, nonce: u64) -> Duration {
     match policy {
         RetryPolicy::Immediate => Duration::ZERO,
@@ -46,10 +48,10 @@ fn delay(policy: RetryPolicy, failed_count: u32, nonce: u64) -> Duration {
     }
 }
 
-/// Anything from zero to the whole, in milliseconds.
+/// Returns a value from zero to the whole, in milliseconds.
 fn part_of(whole: Duration, nonce: u64) -> Duration {
     let millis = u64::try_from(whole.as_millis()).unwrap_or(u64::MAX - 1);
-    // The nonce's own bits say which messages are locked; mixed, they say nothing.
+    // The nonce is part of a lock token, so its bits are mixed: the delay reveals nothing about it.
     let mixed = (nonce ^ (nonce >> 31)).wrapping_mul(0x94d0_49bb_1331_11eb);
     Duration::from_millis((mixed ^ (mixed >> 29)) % (millis + 1))
 }
@@ -63,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_as_the_policy_says_and_stay_below_the_cap() {
+    fn delays_follow_the_policy_up_to_the_maximum() {
         let linear = RetryPolicy::Linear { step: secs(5), cap: secs(12) };
         assert_eq!([1, 2, 3].map(|count| delay(linear, count, 0)), [secs(5), secs(10), secs(12)]);
         let doubling = RetryPolicy::Exponential { base: secs(1), cap: secs(60), jitter: false };

@@ -8,7 +8,7 @@ use crate::message::{Attributes, MESSAGE_ID_BYTES_MAX, NewMessage};
 use crate::output::Output;
 
 impl Queue {
-    /// Whether the queue would take these messages, all of them.
+    /// Checks that the queue accepts these messages, all of them.
     pub(crate) fn check_send(&self, now: Timestamp, messages: &[NewMessage]) -> Result<(), Error> {
         self.check_open()?;
         if messages.is_empty() {
@@ -30,7 +30,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Stores a message that was checked, and tells its number. A duplicate is dropped, and the number is that of the first one.
+    /// Stores a message that was checked, and returns its number. A duplicate is dropped, and the number is that of the
+    /// first one.
     #[inline]
     pub(crate) fn store(&mut self, now: Timestamp, message: NewMessage, out: &mut Output) -> SequenceNumber {
         if let Some(number) = self.find_duplicate(now, &message) {
@@ -90,7 +91,7 @@ impl Queue {
 
     pub(super) fn check_size(&self, size_bytes: u32) -> Result<(), Error> {
         let max = self.settings.max_message_size_bytes;
-        // What is stored of a message is a little more than what was sent.
+        // The stored form of a message is slightly larger than the sent one.
         if size_bytes > max.saturating_add(STORED_EXTRA_BYTES) {
             return Err(Error::MessageTooLarge { path: self.path(SubQueue::Main), size_bytes, max });
         }
@@ -147,5 +148,5 @@ impl Queue {
     }
 }
 
-/// A prefix, and a message id for those that come without one.
+/// A prefix, and a message id for messages that are sent without one.
 const STORED_EXTRA_BYTES: u32 = 1024;

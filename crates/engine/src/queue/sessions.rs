@@ -1,4 +1,4 @@
-//! The sessions of one queue: which messages belong together, who holds which session, and which can be had next.
+//! The sessions of one queue: their messages, their holders, and the next available one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ use super::waiting::Waiting;
 use crate::message::ReceiverId;
 use crate::order::LaneSlot;
 
-/// Where a session lies. Counts from one, so that a message without a session needs no extra byte.
+/// The index of a session. Counts from one, so that a message without a session needs no extra byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SessionSlot(NonZeroU32);
 
@@ -27,11 +27,11 @@ pub(crate) struct Sessions {
     by_id: BTreeMap<SessionId, SessionSlot>,
     slots: Vec<Option<Session>>,
     free: Vec<SessionSlot>,
-    /// Sessions that somebody could have now, by their first message: the one that waits longest comes first.
+    /// Available sessions, by their first message: the one that has waited longest comes first.
     available: BTreeSet<(u64, SessionSlot)>,
-    /// Sessions whose holder asks for a message that there is; perhaps some that have neither any more.
+    /// Sessions with an available message and a holder that requests one. Some may have lost either since.
     ready: VecDeque<SessionSlot>,
-    /// Receivers that wait for a session, in the order in which they came.
+    /// Receivers that wait for a session, in the order of their requests.
     waiters: VecDeque<ReceiverId>,
     waiter_deadlines: BTreeSet<(Timestamp, ReceiverId)>,
     lock_deadlines: BTreeSet<(Timestamp, SessionSlot)>,
@@ -39,7 +39,7 @@ pub(crate) struct Sessions {
     pub(crate) former: Former,
 }
 
-/// Sessions that take room only when there are any: four parts of every queue could have some, and few do.
+/// Sessions that use memory only if there are any: each of the four parts of a queue could have some, but few do.
 #[derive(Debug, Default)]
 pub(crate) struct LazySessions(Option<Box<Sessions>>);
 
@@ -70,35 +70,35 @@ impl DerefMut for LazySessions {
     }
 }
 
-/// A session that can be had: the number of its first message, and the lane of that.
+/// An available session: the number of its first message, and the lane of that message.
 pub(crate) type Listed = (u64, Option<LaneSlot>);
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// As the first message or state that is still of interest has written it.
+    /// In the spelling of the first message or state that still exists.
     pub(crate) id: SessionId,
-    /// All its messages, whatever their state.
+    /// All its messages, in any state.
     numbers: BTreeSet<u64>,
     waiting: Waiting,
     locked: BTreeSet<u64>,
     poison_count: u32,
     pub(crate) state: Option<Bytes>,
     pub(crate) state_set_at: Timestamp,
-    /// Lives only in memory: after a restart every receiver is gone, and its session free.
+    /// Kept only in memory: after a restart all receivers are gone, and their sessions free.
     holder: Option<Holder>,
-    /// The message to hand out next; none while the first one is delayed.
+    /// The message to deliver next; none while the first one is delayed.
     head: Option<u64>,
-    /// Under which number it stands among the available ones, and in which lane.
+    /// Its key in the list of available sessions, and its lane.
     listed: Option<Listed>,
     is_ready: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holder {
-    /// `None`: the receiver is gone, and the session is free as soon as everything that it had locked has returned.
+    /// `None`: the receiver is gone, and the session is free as soon as all messages that it had locked have returned.
     pub(crate) receiver: Option<ReceiverId>,
     pub(crate) until: Timestamp,
-    /// Whether the receiver would take a message now.
+    /// Whether the receiver can take a message now.
     pub(crate) is_asking: bool,
 }
 
@@ -123,7 +123,7 @@ impl Session {
         self.holder
     }
 
-    /// Whether a receiver holds the session, and its lock has not run out.
+    /// Returns whether a receiver holds the session, and its lock has not expired.
     pub(crate) fn is_held(&self, now: Timestamp) -> bool {
         self.holder.is_some_and(|holder| holder.receiver.is_some() && holder.until > now)
     }
@@ -144,7 +144,7 @@ impl Session {
         self.numbers.range(number..).copied()
     }
 
-    /// Whether the session survives a restart: it has messages or a state.
+    /// Returns whether the session survives a restart: it has messages or a state.
     pub(crate) fn is_kept(&self) -> bool {
         !self.numbers.is_empty() || self.state.is_some()
     }
@@ -153,7 +153,7 @@ impl Session {
         self.is_kept() || self.holder.is_some()
     }
 
-    /// Whether somebody who asks for any session could have it.
+    /// Returns the first message if the session is available to a receiver that accepts any session.
     fn can_be_had(&self) -> Option<u64> {
         self.head.filter(|_| self.holder.is_none() && self.poison_count == 0)
     }
@@ -176,26 +176,26 @@ impl Sessions {
         self.by_id.values().copied()
     }
 
-    /// Where sessions stand is to be found anew.
+    /// Clears the list of available sessions, so that it is computed anew.
     pub(crate) fn forget_listed(&mut self) {
         self.available.clear();
         self.slots.iter_mut().flatten().for_each(|session| session.listed = None);
     }
 
-    /// All sessions, by name.
+    /// Returns all sessions, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
         self.by_id.values().filter_map(|&slot| self.get(slot))
     }
 
-    /// Sessions in which something is locked.
+    /// Returns the sessions with locked messages.
     pub(crate) fn with_locks(&self) -> impl Iterator<Item = SessionSlot> {
         let is_locked =
             |slot: &SessionSlot| self.get(*slot).is_some_and(|session| !session.locked.is_empty());
         self.by_id.values().copied().filter(is_locked)
     }
 
-    /// Opens the session for a message or a state that it gets, and returns where it lies. The first one decides how the id is written: a
-    /// holder alone leaves nothing behind, and after a restart the id must be written as before.
+    /// Opens the session for a message or a state, and returns its index. The first one decides the spelling of the id:
+    /// a holder alone stores nothing, and after a restart the spelling must be the same.
     pub(crate) fn open_to_keep(&mut self, id: &SessionId) -> SessionSlot {
         let slot = self.open(id);
         if let Some(session) = self.get_mut(slot).filter(|session| !session.is_kept()) {
@@ -204,7 +204,8 @@ impl Sessions {
         slot
     }
 
-    /// The session of this name, made if need be. Whoever opens one gives it a reason to stay, and then calls [`Sessions::refresh`].
+    /// Returns the session of this name, and creates it if necessary. The caller gives it a reason to stay, and then
+    /// calls [`Sessions::refresh`].
     pub(crate) fn open(&mut self, id: &SessionId) -> SessionSlot {
         if let Some(slot) = self.find(id) {
             return slot;
@@ -262,14 +263,15 @@ impl Sessions {
 
     pub(crate) fn set_state(&mut self, slot: SessionSlot, state: Option<Bytes>, at: Timestamp) {
         if let Some(session) = self.get_mut(slot) {
-            // A session without a state has no time of one: it may be forgotten and come again, and is the same then.
+            // A session without a state has no time either: if it is removed and created again, it must be the same.
             session.state_set_at = if state.is_some() { at } else { Timestamp::ZERO };
             session.state = state;
         }
     }
 
-    /// Brings everything up to date that follows from a session's messages, state and holder. `waits` tells of a message whether it waits, and
-    /// whether it is delayed. Returns where it stood and stands among those that can be had, if that has changed.
+    /// Updates everything that follows from a session's messages, state and holder. `look` returns whether a message
+    /// waits, and whether it is delayed. Returns the old and the new position among the available sessions, if it has
+    /// changed.
     pub(crate) fn refresh(
         &mut self,
         slot: SessionSlot,
@@ -306,7 +308,8 @@ impl Sessions {
         changed
     }
 
-    /// Gives the session to a receiver, takes it from one, or changes how long it is held. Call [`Sessions::refresh`] afterwards.
+    /// Assigns the session to a receiver, removes it from one, or changes its expiry. The caller calls
+    /// [`Sessions::refresh`] afterwards.
     pub(crate) fn set_holder(&mut self, slot: SessionSlot, holder: Option<Holder>) {
         let Some(session) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return };
         if let Some(old) = std::mem::replace(&mut session.holder, holder) {
@@ -317,13 +320,13 @@ impl Sessions {
         }
     }
 
-    /// Whether there is something to hand out: a session to somebody who waits, or a message to a holder.
-    /// `is_blocked`: no session can be handed out now, though some could be had.
+    /// Returns whether there is a session for a waiting receiver, or a message for a holder. `is_blocked`: rates permit
+    /// no new session now, although some are available.
     pub(crate) fn has_work(&self, is_blocked: bool) -> bool {
         !self.ready.is_empty() || (!is_blocked && !self.waiters.is_empty() && !self.available.is_empty())
     }
 
-    /// The holder of a session may go on: what held it up is over.
+    /// Resumes a session whose holder was held up.
     pub(crate) fn go_on(&mut self, slot: SessionSlot) {
         let Some(session) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return };
         let is_asking = session.holder.is_some_and(|holder| holder.is_asking);
@@ -341,7 +344,7 @@ impl Sessions {
         Some(slot)
     }
 
-    /// The first message of the session that can be had next.
+    /// Returns the first message of the next available session.
     pub(crate) fn first_available(&self) -> Option<u64> {
         self.available.first().map(|&(number, _)| number)
     }
@@ -371,23 +374,23 @@ impl Sessions {
         locks.into_iter().chain(waiters).chain(former).min()
     }
 
-    /// A session whose lock ran out by `now`.
+    /// Returns a session whose lock expired by `now`.
     pub(crate) fn next_expired(&self, now: Timestamp) -> Option<SessionSlot> {
         self.lock_deadlines.first().filter(|&&(at, _)| at <= now).map(|&(_, slot)| slot)
     }
 
-    /// A receiver that has lost its session and is to be closed by `now`.
+    /// Returns a receiver that has lost its session and is to be closed by `now`.
     pub(crate) fn next_former(&self, now: Timestamp) -> Option<ReceiverId> {
         self.former.first().filter(|(at, _)| *at <= now).map(|(_, receiver)| receiver)
     }
 
-    /// A receiver that has waited long enough by `now`.
+    /// Returns a receiver whose wait for a session has timed out by `now`.
     pub(crate) fn next_impatient(&self, now: Timestamp) -> Option<ReceiverId> {
         self.waiter_deadlines.first().filter(|&&(at, _)| at <= now).map(|&(_, receiver)| receiver)
     }
 }
 
-/// What a session must know of one of its messages.
+/// The properties of a message that its session needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) waits: bool,

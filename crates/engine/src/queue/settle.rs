@@ -13,7 +13,7 @@ use crate::sessions::held;
 const REASON_TOO_MANY_DELIVERIES: &str = "MaxDeliveryCountExceeded";
 
 impl Queue {
-    /// What a settlement leads to, or why it cannot be. Nothing has changed yet.
+    /// Decides the fact of a settlement, or the reason why it is rejected. Changes nothing.
     pub(crate) fn decide_settle(
         &self,
         now: Timestamp,
@@ -75,7 +75,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Several at once, all or none. With a session, they must all belong to it, and the receiver must hold it.
+    /// Settles several messages, all or none. With a session, all must belong to it, and the receiver must hold it.
     pub(crate) fn settle_all(
         &mut self,
         now: Timestamp,
@@ -89,7 +89,7 @@ impl Queue {
         let held = self.held_slot(now, sub_queue, hold)?;
         let numbers: Vec<_> = tokens.iter().map(|token| token.sequence_number()).collect();
         check_distinct(&numbers)?;
-        // Each message takes a copy of its own, and all of them go into one group of the journal.
+        // Each message has its own copy of the settlement, and all of them go into one commit group.
         let size_bytes = settlement.size_bytes().saturating_mul(tokens.len());
         if tokens.len() > 1 && size_bytes > limits::ANSWER_SIZE_BYTES_MAX {
             return Err(Error::TooMuch { size_bytes });
@@ -128,13 +128,14 @@ impl Queue {
         Ok(vec![until; tokens.len()])
     }
 
-    /// Whether one more failed delivery is the last one. Dead letters can fail for ever: there is no place to move them to. A deferral never is
-    /// the last one, however often the message was deferred: its holder wants it kept.
+    /// Returns whether one more failed delivery is the last one. Dead letters can fail without a limit: there is no
+    /// queue to move them to. A deferral is never the last delivery, because its receiver requires that the message is
+    /// kept.
     pub(super) fn failed_too_often(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> bool {
         let messages = &self.part(sub_queue).messages;
         let Some(entry) = messages.get(sequence_number) else { return false };
         let failed_count = messages.delivery_count(sequence_number, entry).saturating_add(1);
-        // In a session the order may be worth more than getting rid of the message.
+        // In a session the order may be more important than the removal of the message.
         let stays = entry.session.is_some() && self.settings.poison_session != PoisonSession::DeadLetter;
         sub_queue == SubQueue::Main && failed_count >= self.settings.max_delivery_count && !stays
     }
@@ -168,7 +169,7 @@ impl Queue {
         let (path, sequence_number) = (self.path(sub_queue), token.sequence_number());
         let slot = messages.get(sequence_number).and_then(|entry| entry.session);
         match slot.and_then(|slot| messages.sessions().get(slot)) {
-            // Nobody holds the session, so whoever had the message locked has lost all of it.
+            // The session has no holder, so the receiver that had locked the message has lost the whole session.
             Some(session) if !session.is_held(now) => {
                 Err(Error::SessionLockLost { path, session: session.id.clone() })
             }
@@ -176,14 +177,14 @@ impl Queue {
         }
     }
 
-    /// Until when the message is locked, by itself or with its session.
+    /// Returns the expiry of the message's lock, which is its own or that of its session.
     fn locked_until(&self, sub_queue: SubQueue, number: SequenceNumber) -> Option<Timestamp> {
         let messages = &self.part(sub_queue).messages;
         messages.get(number).and_then(|entry| messages.locked_until(entry))
     }
 
-    /// The session that the receiver says to hold. `None` if it names none, or there are no sessions here: what messages say of sessions
-    /// means nothing then.
+    /// Returns the session that the receiver claims to hold. `None` if it names none, or if the queue has no sessions:
+    /// then the session ids of messages have no meaning.
     pub(crate) fn held_slot(
         &self,
         now: Timestamp,
@@ -204,7 +205,7 @@ impl Queue {
         if entry.is_some_and(|entry| entry.session == held) {
             return Ok(());
         }
-        // The session is held, so only the message is lost: it was settled, or belongs elsewhere.
+        // The session is held, so only the message is lost: it was settled, or is in another session.
         Err(Error::LockLost { path: self.path(sub_queue), sequence_number })
     }
 

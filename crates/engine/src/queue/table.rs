@@ -1,7 +1,8 @@
 //! Messages by sequence number, in 32 bytes each.
 //!
-//! Neighbours share a chunk, because a queue's sequence numbers are dense: finding one is two array steps, and a chunk is given back when
-//! its last message is gone. A few old messages must not keep a long row of empty chunks alive, so stragglers move to a tree.
+//! Neighbours share a chunk, because a queue's sequence numbers are dense: a lookup is two array accesses, and a chunk
+//! is freed when its last message is gone. A few old messages must not keep many empty chunks allocated, so stragglers
+//! move to a tree.
 
 use std::collections::{BTreeMap, VecDeque, btree_map};
 
@@ -12,18 +13,18 @@ use super::sessions::SessionSlot;
 use crate::message::MessageState;
 use crate::order::LaneSlot;
 
-/// What is kept of each message. Patches and details are rare and lie elsewhere.
+/// The stored row of each message. Patches and details are rare and stored elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageRow {
     pub(crate) body: BodyRef,
-    /// When it was enqueued, in 48 bits: enough for nine thousand years.
+    /// The time of enqueueing, in 48 bits: enough for nine thousand years.
     came_low: u32,
     pub(crate) size_bytes: u32,
     pub(crate) lock: Option<LockSlot>,
-    /// The session it belongs to, in a queue that has them.
+    /// Its session, in a queue with sessions.
     pub(crate) session: Option<SessionSlot>,
     came_high: u16,
-    /// The lane it belongs to, in a queue that has an order.
+    /// Its lane, in a queue with an order.
     pub(crate) lane: Option<LaneSlot>,
     /// The lower half of the delivery count; the rest is in the details, because few messages fail that often.
     pub(crate) delivery_count_low: u16,
@@ -36,17 +37,17 @@ pub(crate) struct MessageRow {
 pub(crate) struct Marks(u8);
 
 impl Marks {
-    /// There is a patch.
+    /// The message has a patch.
     pub(crate) const PATCHED: Marks = Marks(1);
-    /// There are details.
+    /// The message has details.
     pub(crate) const DETAILED: Marks = Marks(2);
-    /// Its body lies in the log before that of an earlier message.
+    /// Its body is out of order in the log.
     pub(crate) const STRAY: Marks = Marks(4);
-    /// It has failed as often as the queue allows, and its session is set aside for it.
+    /// It has failed as often as the queue permits, and its session is set aside for it.
     pub(crate) const POISON: Marks = Marks(8);
-    /// Somebody has received it, in a queue with an order.
+    /// It was delivered at least once, in a queue with an order.
     pub(crate) const STARTED: Marks = Marks(16);
-    /// It was scheduled, and its time has come.
+    /// It was scheduled, and has become due.
     pub(crate) const ACTIVATED: Marks = Marks(32);
 
     pub(crate) fn has(self, mark: Marks) -> bool {
@@ -74,7 +75,7 @@ impl MessageRow {
         marks: Marks(0),
     };
 
-    /// A message that nobody has worked on yet.
+    /// Creates the row of a new message.
     pub(crate) fn new(body: BodyRef, size_bytes: u32, enqueued_at: Timestamp) -> MessageRow {
         let mut entry = MessageRow { body, size_bytes, ..MessageRow::BLANK };
         entry.set_enqueued_at(enqueued_at);
@@ -92,7 +93,8 @@ impl MessageRow {
         (self.came_low, self.came_high) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]));
     }
 
-    /// Counts a failed delivery. `true`: the lower half of the count overflows, and the caller raises the upper one.
+    /// Counts a failed delivery. Returns whether the lower half of the count overflows; the caller then increments the
+    /// upper one.
     #[must_use]
     pub(crate) fn count_failure(&mut self) -> bool {
         let (low, overflows) = self.delivery_count_low.overflowing_add(1);
@@ -100,7 +102,8 @@ impl MessageRow {
         overflows
     }
 
-    /// Whether it stands in the row of those to be handed out. In a session a delayed message stands there too: nothing overtakes it.
+    /// Returns whether it is in the list of messages to deliver. In a session this includes a delayed message: nothing
+    /// overtakes it.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         let delayed_in_session = self.state == MessageState::Delayed && self.session.is_some();
@@ -112,7 +115,7 @@ impl MessageRow {
     }
 }
 
-/// One bit per entry says whether it is there, so a chunk has as many entries as a word has bits.
+/// One bit per row marks its presence, so a chunk has as many rows as a word has bits.
 const CHUNK_LEN: usize = 64;
 
 #[derive(Debug)]
@@ -123,25 +126,25 @@ struct Chunk {
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Number of the first chunk. Messages of earlier chunks are in `stragglers`.
+    /// The number of the first chunk. Messages of earlier chunks are in `stragglers`.
     first_chunk: u64,
     chunks: VecDeque<Option<Box<Chunk>>>,
-    /// How many of `chunks` are there.
+    /// The number of allocated chunks in `chunks`.
     chunk_count: usize,
-    /// The chunk that was emptied last: a queue that is mostly empty would otherwise ask for memory with each message.
+    /// The chunk that was emptied last: otherwise a queue that is mostly empty would allocate memory for each message.
     spare: Option<Box<Chunk>>,
     stragglers: BTreeMap<u64, MessageRow>,
     len: u64,
 }
 
-/// Where a number lies: its chunk, and the place inside of it.
+/// Returns the chunk of a number, and the index inside it.
 fn split(number: u64) -> (u64, usize) {
     let place = usize::from(number.to_le_bytes()[0]) % CHUNK_LEN;
     (number / CHUNK_LEN as u64, place)
 }
 
 impl Table {
-    /// For numbers that arrive in order and without large gaps.
+    /// Creates a table for numbers that arrive in order and without large gaps.
     pub(crate) fn dense() -> Table {
         Table {
             first_chunk: 0,
@@ -153,7 +156,7 @@ impl Table {
         }
     }
 
-    /// For few numbers in any order: everyone is a straggler.
+    /// Creates a table for few numbers in any order: all are stragglers.
     pub(crate) fn sparse() -> Table {
         Table { first_chunk: u64::MAX, ..Table::dense() }
     }
@@ -180,7 +183,7 @@ impl Table {
         (chunk.live & (1 << place) != 0).then(|| &mut chunk.entries[place])
     }
 
-    /// The first message whose number is at least `number`.
+    /// Returns the first message whose number is at least `number`.
     #[inline]
     pub(crate) fn next_from(&self, number: u64) -> Option<(u64, &MessageRow)> {
         if !self.stragglers.is_empty()
@@ -207,7 +210,7 @@ impl Table {
         None
     }
 
-    /// All messages from `number` on, in order.
+    /// Returns all messages from `number` on, in order.
     pub(crate) fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &MessageRow)> {
         let mut next = Some(number);
         std::iter::from_fn(move || {
@@ -217,7 +220,7 @@ impl Table {
         })
     }
 
-    /// `false` if the number is there already.
+    /// Inserts a row. Returns `false` if the number is already present.
     #[inline]
     pub(crate) fn insert(&mut self, number: u64, entry: MessageRow) -> bool {
         let (chunk, place) = split(number);
@@ -240,7 +243,8 @@ impl Table {
     }
 
     #[inline]
-    /// `false` if the number is not there. Who wants the message copies it before: returned from here it would be copied once more.
+    /// Removes a row. Returns `false` if the number is not present. A caller that needs the message copies it before: a
+    /// return value would be one more copy.
     pub(crate) fn remove(&mut self, number: u64) -> bool {
         let (chunk, place) = split(number);
         let Some(index) = chunk.checked_sub(self.first_chunk) else {
@@ -261,7 +265,7 @@ impl Table {
         true
     }
 
-    /// The chunk with this number, which is at or after the first one, made if need be.
+    /// Returns the chunk with this number, which is at or after the first one, and creates it if necessary.
     fn chunk_for_insert(&mut self, number: u64) -> &mut Chunk {
         while !self.chunks.is_empty() && number - self.first_chunk >= self.row_len_max(self.chunk_count + 1) {
             self.give_up_first_chunk();
@@ -282,7 +286,8 @@ impl Table {
         })
     }
 
-    /// How long the row may be for so many chunks that are there: a fixed multiple, so memory follows the messages.
+    /// Returns the maximum length of the row for a number of allocated chunks: a fixed multiple, so memory is
+    /// proportional to the messages.
     fn row_len_max(&self, chunk_count: usize) -> u64 {
         8 + 4 * chunk_count as u64
     }
@@ -321,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_straggler_does_not_hold_a_long_row() {
+    fn an_old_straggler_does_not_keep_a_long_row_allocated() {
         let mut table = Table::dense();
         for number in 1..=100_000 {
             assert!(table.insert(number, entry(1)));
@@ -345,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_costs_no_memory() {
+    fn a_jump_of_the_number_costs_no_memory() {
         let mut table = Table::dense();
         table.insert(1, entry(1));
         table.insert(1 << 60, entry(2));
@@ -376,7 +381,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn a_table_is_a_map(steps in steps(), dense in any::<bool>()) {
+        fn a_table_behaves_like_a_map(steps in steps(), dense in any::<bool>()) {
             let mut table = if dense { Table::dense() } else { Table::sparse() };
             let mut model = BTreeMap::new();
             let mut last = 0;

@@ -1,4 +1,4 @@
-//! What happens in a queue by itself: locks run out, messages come due and expire.
+//! The timers of a queue: locks expire, messages become due and expire.
 
 use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
 
@@ -15,7 +15,7 @@ const REASON_EXPIRED: &str = "TTLExpiredException";
 const DESCRIPTION_EXPIRED: &str = "The message expired and was dead lettered.";
 
 impl Queue {
-    /// Does what is due by `now`, at most `max` steps; tells how many.
+    /// Executes what is due by `now`, at most `max` steps; returns their number.
     pub(crate) fn tick(
         &mut self,
         now: Timestamp,
@@ -44,7 +44,7 @@ impl Queue {
         messages.next_expired(now).map(|number| self.expire(sub_queue, number))
     }
 
-    /// The lock ran out, or that of the session: the delivery has failed.
+    /// Decides the fact for an expired lock of a message or its session: the delivery has failed.
     pub(crate) fn expire_lock(
         &self,
         now: Timestamp,
@@ -94,7 +94,7 @@ impl Queue {
         Ok(())
     }
 
-    /// What becomes of a message whose time is over, and that nobody has locked.
+    /// Decides the fact for an unlocked message that has expired.
     pub(crate) fn expire(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> Fact {
         let entity = self.entity;
         if !self.settings.dead_letter_on_expiration {

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
-/// Which messages of a row wait to be handed out. Every waiting message before `from` is in `returned`; those after it need no index, because
-/// the row itself holds them in order.
+/// The messages of a row that wait for delivery. Every waiting message before `from` is in `returned`; later ones need
+/// no index, because the row itself contains them in order.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     from: u64,
@@ -10,7 +10,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// For so many that wait somewhere in the row.
+    /// Creates the index for a number of messages that wait anywhere in the row.
     pub(crate) fn of(count: u64) -> Waiting {
         Waiting { count, ..Waiting::default() }
     }
@@ -33,17 +33,18 @@ impl Waiting {
         if number < self.from {
             self.returned.remove(&number);
         } else if number == self.from {
-            // Mostly it is the first one that goes: no need to look at it again.
+            // Usually the first message leaves: it need not be visited again.
             self.from = number + 1;
         }
     }
 
-    /// All that wait before a number that is told too; those from there on are in the row.
+    /// Returns all waiting messages before a number, and that number; later ones are in the row.
     pub(crate) fn returned(&self) -> (impl Iterator<Item = u64>, u64) {
         (self.returned.iter().copied(), self.from)
     }
 
-    /// The first that waits. `row` finds the first message at or after a number, and whether it waits.
+    /// Returns the first waiting message. `row` finds the first message at or after a number, and returns whether it
+    /// waits.
     #[inline]
     pub(crate) fn first(&mut self, row: impl Fn(u64) -> Option<(u64, bool)>) -> Option<u64> {
         if self.count == 0 {

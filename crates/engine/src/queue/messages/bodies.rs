@@ -1,4 +1,4 @@
-//! Where the bodies of a sub-queue's messages lie.
+//! The places of the bodies of a sub-queue's messages.
 
 use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber};
 
@@ -19,7 +19,7 @@ impl Messages {
         }
     }
 
-    /// Says that the body now lies in a cold segment; returns the message's old body if that was in one too.
+    /// Sets the new place of a body, in a cold segment; returns the old body if that was in one too.
     pub(crate) fn move_body(
         &mut self,
         number: SequenceNumber,
@@ -27,7 +27,8 @@ impl Messages {
         to: BodyRef,
     ) -> Result<Option<ColdBody>, Misfit> {
         let entry = *self.get(number).ok_or(Misfit::Missing)?;
-        // Bodies in the log lie in the order of sequence numbers, and `oldest_in_log` rests on it: nothing moves back into the log.
+        // Bodies are in the log in the order of sequence numbers, and `oldest_in_log` depends on it: no body moves back
+        // into the log.
         if entry.body != from || !to.is_standalone() {
             return Err(Misfit::OtherBody);
         }
@@ -42,7 +43,7 @@ impl Messages {
         Ok(from.is_standalone().then_some(ColdBody { place: from, size_bytes: entry.size_bytes }))
     }
 
-    /// Another body instead of the one it has; returns the old one if that was in a cold segment.
+    /// Replaces the body; returns the old one if that was in a cold segment.
     pub(crate) fn replace_body(
         &mut self,
         number: SequenceNumber,
@@ -63,18 +64,18 @@ impl Messages {
         Ok(cold(&old))
     }
 
-    /// The oldest group with a body of this sub-queue. The walk goes over each moved message once.
+    /// Returns the oldest commit group with a body of this sub-queue. The search visits each moved message once.
     pub(crate) fn oldest_in_log(&mut self) -> Option<CommitGroupNumber> {
         let stray = self.strays.first().map(|&(group, _)| group);
         let in_order = self.first_in_log().map(|(_, group)| group);
         stray.into_iter().chain(in_order).min()
     }
 
-    /// The first message whose body is in the log and in order, and that body's group.
+    /// Returns the first message whose body is in the log and in order, and the commit group of the body.
     fn first_in_log(&mut self) -> Option<(u64, CommitGroupNumber)> {
         loop {
             let Some((number, entry)) = self.table.next_from(self.log_from) else {
-                // Nothing is left to walk over again; whatever comes in late lowers the mark.
+                // There is nothing left to search again; a late insertion lowers the mark.
                 self.log_from = u64::MAX;
                 return None;
             };
@@ -86,7 +87,7 @@ impl Messages {
         }
     }
 
-    /// Messages with bodies in groups at or before `upto`.
+    /// Returns messages with bodies in commit groups at or before `upto`.
     pub(crate) fn in_log_upto(
         &mut self,
         upto: CommitGroupNumber,

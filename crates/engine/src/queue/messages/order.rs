@@ -8,7 +8,7 @@ use super::{Messages, SessionSlot, Waiting};
 use crate::error::Error;
 use crate::order::{LaneKey, LaneSlot, Order, Pick};
 
-/// When a message came.
+/// Returns the time at which a message was enqueued.
 pub(super) fn came(table: &Table, number: u64) -> Timestamp {
     table.get(number).map_or(Timestamp::ZERO, MessageRow::enqueued_at)
 }
@@ -22,7 +22,8 @@ impl Messages {
         self.order.as_deref_mut()
     }
 
-    /// Gives the messages another order, or none. It applies at once to all that wait; if there was none, they are in the default class.
+    /// Sets or removes the order. It applies at once to all waiting messages; without a previous order, they are in the
+    /// default class.
     pub(crate) fn set_order(
         &mut self,
         settings: Option<&OrderSettings>,
@@ -43,12 +44,12 @@ impl Messages {
         Ok(())
     }
 
-    /// Puts every message into the lane of those of which nothing is known.
+    /// Puts every message into the lane of messages without a classification.
     fn enter_all(&mut self) {
         let Some(order) = &mut self.order else { return };
         let numbers: Vec<u64> = self.table.iter_from(0).map(|(number, _)| number).collect();
         if numbers.is_empty() {
-            // A snapshot brings its lanes into an order that has none.
+            // A snapshot restores its lanes into an order without lanes.
             return;
         }
         let lane = order.open(&order.default_key());
@@ -71,7 +72,7 @@ impl Messages {
         slots.into_iter().for_each(|slot| self.refresh(Some(slot)));
     }
 
-    /// Brings a message into its lane; nothing where there is no order.
+    /// Assigns the message to its lane; does nothing without an order.
     pub(crate) fn enter(&mut self, entry: &mut MessageRow, key: Option<&LaneKey>) {
         entry.lane = self.order.as_mut().map(|order| match key {
             Some(key) => order.open(key),
@@ -86,7 +87,7 @@ impl Messages {
         }
     }
 
-    /// The session that is to be had next.
+    /// Returns the next available session.
     pub(crate) fn next_session(&mut self, now: Timestamp) -> Option<SessionSlot> {
         let Some(order) = &mut self.order else { return self.sessions.next_available() };
         let table = &self.table;
@@ -96,7 +97,7 @@ impl Messages {
         }
     }
 
-    /// Lets go on what rates have held up until now.
+    /// Resumes the sessions that rates have held up until now.
     pub(crate) fn wake_order(&mut self, now: Timestamp) {
         let Some(order) = &mut self.order else { return };
         for session in order.wake(now) {
@@ -104,7 +105,7 @@ impl Messages {
         }
     }
 
-    /// When a message that stands first in its session may be handed out, if not now: its holder is held up until then.
+    /// Returns whether a rate holds up the first message of a session, and makes its holder wait until then.
     pub(crate) fn hold_up(&mut self, now: Timestamp, session: SessionSlot, number: SequenceNumber) -> bool {
         let lane = self.get(number).and_then(|entry| entry.lane);
         let Some((order, lane)) = self.order.as_mut().zip(lane) else { return false };
@@ -115,7 +116,7 @@ impl Messages {
         until.is_some()
     }
 
-    /// Whether a rate keeps the message from being handed out now.
+    /// Returns whether a rate prevents the delivery of the message now.
     pub(crate) fn is_held_up(&self, now: Timestamp, number: SequenceNumber) -> bool {
         let lane = self.get(number).and_then(|entry| entry.lane);
         self.order.as_ref().zip(lane).is_some_and(|(order, lane)| order.start_at(now, lane).is_some())
@@ -128,7 +129,7 @@ impl Messages {
         }
     }
 
-    /// When the message with this number came; if it is gone, when the next one did.
+    /// Returns when the message with this number was enqueued; if it is gone, when the next one was.
     pub(crate) fn came(&self, number: u64) -> Timestamp {
         came_or_after(&self.table, number)
     }

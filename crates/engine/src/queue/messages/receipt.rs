@@ -1,4 +1,4 @@
-//! Receipts: who may change a message whether it is locked or not.
+//! Receipts: the right to change a message whether it is locked or not.
 
 use peeklock_types::{SequenceNumber, Timestamp};
 
@@ -16,7 +16,8 @@ impl Messages {
         self.receipt_of(number).is_some()
     }
 
-    /// Whoever shows `nonce` may change the message from now on. With a time, nobody else gets it before that.
+    /// Permits the holder of `nonce` to change the message from now on. With a time, no other receiver gets it before
+    /// that.
     pub(crate) fn give_receipt(
         &mut self,
         number: SequenceNumber,
@@ -46,11 +47,11 @@ impl Messages {
         Ok(())
     }
 
-    /// Somebody else has received the message.
+    /// Invalidates the receipt, because another receiver has got the message.
     #[inline]
     pub(crate) fn end_receipt(&mut self, number: SequenceNumber) {
         if self.has_receipt(number) {
-            // It was just found.
+            // The message exists, as was just checked.
             let _ = self.set_receipt(number, None);
         }
     }
@@ -65,10 +66,10 @@ impl Messages {
         self.change(number, |entry| entry.marks.set(Marks::DETAILED, is_needed))
     }
 
-    /// Those that could be handed out, in the order of their numbers.
+    /// Returns the messages that could be delivered, in the order of their numbers.
     pub(crate) fn all_waiting(&self) -> impl Iterator<Item = (SequenceNumber, &MessageRow)> {
         let (returned, from) = self.waiting.returned();
-        // Where there is an order, the row of those that wait is not kept.
+        // With an order, the list of waiting messages is not maintained.
         let from = if self.order.is_some() { 0 } else { from };
         let returned = returned.filter_map(|number| Some((number, self.table.get(number)?)));
         let row = self.table.iter_from(from).filter(|(_, entry)| entry.is_waiting());

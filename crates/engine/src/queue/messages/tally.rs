@@ -1,7 +1,7 @@
 use super::super::table::MessageRow;
 use crate::message::MessageState;
 
-/// What is counted as messages come and go.
+/// The counts of messages, updated with every change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) deferred: u64,
