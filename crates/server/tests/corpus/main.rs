@@ -30,6 +30,9 @@ const NAME: &str = "format-3";
 /// Good until 2099, of the well-known account.
 const SIGNATURE: &str = "sv=2021-06-08&ss=b&srt=sco&sp=racwdl&se=2099-01-01T00:00:00Z&sig=ailSggYY%2BchEH4eLJjcKK1KutnrUqo4pZ0sEEaueqrE%3D";
 
+/// The same for management, with the well-known key.
+const TOKEN: &str = "SharedAccessSignature sr=sb%3a%2f%2f127.0.0.1%2f&sig=4bYQSAKVWQS8SlS8NADzi63R3eLESm7goC%2BcFdqzzVs%3D&se=4070908800&skn=RootManageSharedAccessKey";
+
 /// Everything whose messages are looked at.
 const PLACES: [&str; 16] = [
     "plain",
@@ -106,18 +109,30 @@ impl Rig {
     }
 
     async fn blob(&self, method: &str, path: &str, headers: &str, content: &str) -> String {
-        let mut stream = TcpStream::connect(self.blobs).await.unwrap();
-        let request = format!(
-            "{method} /devstoreaccount1/{path}{SIGNATURE} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nx-ms-version: 2021-06-08\r\n\
-             Content-Length: {}\r\n{headers}\r\n{content}",
-            content.len()
-        );
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
-        answer
+        let path = format!("/devstoreaccount1/{path}{SIGNATURE}");
+        let headers = format!("x-ms-version: 2021-06-08\r\n{headers}");
+        ask(self.blobs, method, &path, &headers, content).await
     }
+
+    /// Writes the progress of the consumer group `audit`, over the JSON API.
+    async fn put_progress(&self, path: &str, header: &str, body: Value) {
+        let path = format!("/api/hubs/meters/consumer-groups/audit/{path}");
+        let headers = format!("Authorization: {TOKEN}\r\nContent-Type: application/json\r\n{header}");
+        ask(self.server.addresses.amqp.unwrap(), "PUT", &path, &headers, &body.to_string()).await;
+    }
+}
+
+async fn ask(address: SocketAddr, method: &str, path: &str, headers: &str, content: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let length = content.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{content}"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+    answer
 }
 
 /// Puts one of everything into a new directory.
@@ -151,12 +166,12 @@ async fn fill(rig: &mut Rig) {
     holder.session().unwrap().set_state(Some("half done".into())).await.unwrap();
     holder.close().await.unwrap();
 
-    rig.queue("ids", json!({ "duplicateDetectionWindow": "P7D" })).await;
+    rig.queue("ids", json!({ "duplicateWindow": "P7D" })).await;
     for _ in 0..2 {
         rig.send("ids", Message::data("once").with_message_id("same")).await;
     }
 
-    let classes = json!([{ "name": "high", "priorities": "7-9" }, { "name": "low", "priorities": "0-6" }]);
+    let classes = json!({ "high": { "priorities": "7-9" }, "low": { "priorities": "0-6" } });
     rig.queue(
         "ordered",
         json!({ "order": { "policy": "strict", "classes": classes, "tenants": { "key": "tenant" } } }),
@@ -201,9 +216,9 @@ async fn fill(rig: &mut Rig) {
         rig.send("meters/Partitions/1", Message::data(format!("event {number}")).with_property("n", number))
             .await;
     }
-    let partitions = rig.client.partitions("meters", "audit").await.unwrap();
-    let owned = partitions.claim(1, "reader-1", None).await.unwrap();
-    partitions.checkpoint(1, 1, ("reader-1", owned.epoch)).await.unwrap();
+    rig.put_progress("ownerships/1", "If-None-Match: *\r\n", json!({ "owner": "reader-1" })).await;
+    let checkpoint = json!({ "sequenceNumber": 1, "owner": "reader-1", "epoch": 1 });
+    rig.put_progress("checkpoints/1", "", checkpoint).await;
 
     rig.blob("PUT", "box?restype=container&", "x-ms-meta-kind: test\r\n", "").await;
     let headers = "x-ms-blob-type: BlockBlob\r\nx-ms-meta-color: red\r\nContent-Type: text/plain\r\n";
@@ -212,7 +227,7 @@ async fn fill(rig: &mut Rig) {
 
 /// What comes behind the snapshots of [`fill`].
 async fn add(rig: &mut Rig) {
-    rig.queue("late", json!({ "defaultMessageTimeToLive": "P3000D" })).await;
+    rig.queue("late", json!({ "defaultTimeToLive": "P3000D" })).await;
     rig.send("late", Message::data("behind the snapshot").with_message_id("last")).await;
     rig.send("plain", Message::data("behind it, too")).await;
     rig.send("meters/Partitions/1", Message::data("event 3").with_property("n", 3)).await;
@@ -267,8 +282,10 @@ async fn read(rig: &mut Rig) -> Value {
     let hub = rig.admin.hub(&name("meters")).await.unwrap();
     let events = rig.admin.events(&name("meters"), 1, "earliest", 100).await.unwrap();
     let events: Vec<_> = events.items.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
-    let partitions = rig.client.partitions("meters", "audit").await.unwrap();
-    let owners = partitions.ownerships().await.unwrap();
+    let owners = rig.admin.ownerships(&name("meters"), "audit").await.unwrap();
+    let checkpoints = rig.admin.checkpoints(&name("meters"), "audit").await.unwrap();
+    let checkpoints: Vec<_> =
+        checkpoints.into_iter().map(|found| (found.partition, found.sequence_number, found.at)).collect();
     let owners: Vec<_> =
         owners.into_iter().map(|owned| (owned.partition, owned.owner, owned.epoch)).collect();
     let blob = rig.blob("GET", "box/hello.txt?", "", "").await;
@@ -280,7 +297,7 @@ async fn read(rig: &mut Rig) -> Value {
         "hub": hub.spec,
         "events": events,
         "owners": owners,
-        "checkpoints": partitions.checkpoints().await.unwrap(),
+        "checkpoints": checkpoints,
         "blob": blob.rsplit("\r\n\r\n").next(),
         "blob has metadata": blob.contains("x-ms-meta-color: red") && blob.contains("text/plain"),
     })
@@ -388,6 +405,7 @@ async fn a_directory_of_three_shards_opens_and_serves() {
     WalJournal::open(directory.path(), config).unwrap().close();
     let mut rig = Rig::start(directory.path()).await;
     fill(&mut rig).await;
+    add(&mut rig).await;
     let before = read(&mut rig).await;
     rig.stop().await;
     assert_eq!(
@@ -416,7 +434,8 @@ async fn a_record_of_a_newer_version_is_refused_with_its_version() {
     log.durable(before).await.unwrap();
     drop(log);
     journal.close();
-    let options = Options { data: directory.path().to_owned(), ..Options::default() };
+    let listen = Addresses { amqp: Some("127.0.0.1:0".parse().unwrap()), ..Addresses::default() };
+    let options = Options { data: directory.path().to_owned(), listen, ..Options::default() };
     let refused = Server::start(options).await.err().unwrap();
     let text = format!("{refused:#}");
     let this = ProgramVersion::THIS;

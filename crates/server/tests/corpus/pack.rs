@@ -11,6 +11,8 @@ const STEP: usize = 64;
 /// Made anew at each start, or of no interest.
 const LEFT_OUT: [&str; 3] = ["LOCK", "RESERVE", "tls"];
 
+const FOLDERS: [&str; 3] = ["wal", "cold", "snap"];
+
 pub(crate) fn pack(directory: &Path) -> Vec<u8> {
     let mut files = Vec::new();
     collect(directory, &mut files);
@@ -32,6 +34,8 @@ pub(crate) fn pack(directory: &Path) -> Vec<u8> {
 }
 
 pub(crate) fn unpack(mut packed: &[u8], directory: &Path) {
+    // A directory without files is not packed.
+    FOLDERS.iter().for_each(|folder| fs::create_dir_all(directory.join(folder)).unwrap());
     while !packed.is_empty() {
         let name = std::str::from_utf8(take_bytes(&mut packed)).unwrap();
         let path = directory.join(name);
