@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use peeklock_amqp::{Body, Encode, Message, MessageId, Text, Value};
 
-/// A request to `$cbs` or `$management`, as far as it matters.
+/// A request to `$cbs` or `$management`, reduced to the fields in use.
 pub(crate) struct RequestMessage {
     pub(crate) message_id: Option<MessageId>,
     pub(crate) reply_to: Option<String>,
@@ -25,13 +25,14 @@ impl RequestMessage {
         })
     }
 
-    /// An application property.
+    /// Returns an application property.
     pub(crate) fn property(&self, key: &str) -> Option<&Value> {
         self.properties.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 }
 
-/// A response: SDKs find their request by the correlation id, which must have the very type of the request's message id.
+/// Encodes a response. SDKs find their request by the correlation id, which must have the same type as the request's
+/// message id.
 pub(crate) fn encode_response(
     correlation: Option<MessageId>,
     properties: Vec<(&'static str, Value)>,
@@ -40,7 +41,7 @@ pub(crate) fn encode_response(
     Message { body: Body::Value(body), ..response_head(correlation, properties) }.to_bytes()
 }
 
-/// The same without a body.
+/// Does the same without a body.
 pub(crate) fn response_head(
     correlation: Option<MessageId>,
     properties: Vec<(&'static str, Value)>,

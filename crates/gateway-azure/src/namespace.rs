@@ -3,10 +3,10 @@
 use peeklock_access::Access;
 use peeklock_broker::Broker;
 
-/// A set of entities with the policies that guard it.
+/// A set of entities with its access policies.
 pub struct Namespace {
     pub name: String,
-    /// Host names that mean it, beside those whose first label is its name.
+    /// Host names of the namespace, in addition to those whose first label is its name.
     pub hosts: Vec<String>,
     pub broker: Broker,
     pub access: Access,
@@ -27,7 +27,7 @@ pub(crate) fn without_port(host: &str) -> &str {
     }
 }
 
-/// All namespaces; the first is meant by whoever names none of them.
+/// All namespaces. The first is the default.
 pub(crate) struct Namespaces {
     pub(crate) first: Namespace,
     pub(crate) others: Vec<Namespace>,
@@ -42,7 +42,7 @@ impl Namespaces {
         self.iter().find(|namespace| namespace.has_host(host))
     }
 
-    /// The only namespace that has a key of this name.
+    /// Returns the only namespace that has a key of this name.
     pub(crate) fn by_key_name(&self, name: &str) -> Option<&Namespace> {
         let mut known = self.iter().filter(|namespace| namespace.access.knows_key_name(name));
         known.next().filter(|_| known.next().is_none())

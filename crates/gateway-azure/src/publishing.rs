@@ -5,7 +5,7 @@ mod upload;
 
 use upload::Uploads;
 
-/// The senders of a connection. Their links have the rest of their state.
+/// The senders of a connection. The links contain the rest of the state.
 #[derive(Default)]
 pub(crate) struct Publishing {
     /// Large messages that are being received.

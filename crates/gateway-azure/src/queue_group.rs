@@ -1,8 +1,9 @@
-//! Groups: several queues or subscriptions behind one link, and the most urgent message of all of them first.
+//! Queue groups: several queues or subscriptions behind one link, with the most urgent message of all members first.
 //!
-//! A link of a group has a receiver at each member, with a number of its own, that looks to the rest of the gateway like a receiver of a queue.
-//! None of them has standing credit. The [`Arbiter`] knows what each member would hand out next, and asks the one whose turn it is for a run that
-//! ends by itself: so no message is locked that is not for the peer, and nothing that it asked for waits at the wrong member.
+//! A link to a queue group has a receiver at each member, each with its own number, which the rest of the gateway
+//! treats like a receiver of a queue. None of them has permanent credit. The [`Arbiter`] tracks the next message of
+//! each member and grants the member whose turn it is a run that ends by itself. So no message is locked without a
+//! demand for it, and no credit is left at a member whose turn it is not.
 
 mod arbiter;
 mod held;
@@ -25,7 +26,7 @@ pub(crate) use join::{check_sub_queue, takes_no_messages};
 /// The links of a connection to queue groups. Their state is in the links.
 #[derive(Default)]
 pub(crate) struct QueueGroups {
-    /// When they must be looked at.
+    /// The time of the next check.
     wake_at: Option<Millis>,
 }
 
@@ -35,30 +36,30 @@ impl QueueGroups {
     }
 }
 
-/// The peer receives from a group.
+/// A link on which the peer receives from a queue group.
 pub(crate) struct QueueGroupLink {
     pub(crate) path: EntityPath,
     pub(crate) settings: Arc<QueueGroupSettings>,
     pub(crate) mode: ReceiveMode,
-    /// Until the link is open.
+    /// The attach, until the link is open.
     pub(crate) attach: Option<Box<Attach>>,
-    /// In the order of the settings.
+    /// The members in the order of the settings.
     pub(crate) members: Vec<Membership>,
     pub(crate) arbiter: Arbiter,
     pub(crate) held: HeldLocks,
     pub(crate) is_draining: bool,
 }
 
-/// How a member stands to one link of the group.
+/// The state of a member on one link of the queue group.
 pub(crate) enum Membership {
-    /// Its shard is being asked.
+    /// The attach at its shard is in flight.
     Joining(LinkNumber),
     Here(LinkNumber),
-    /// It does not exist, or hands nothing out. It is looked for again.
+    /// The member does not exist, or delivers no messages. The lookup is repeated.
     Absent {
         why: Refusal,
         look_again_at: Millis,
-        /// Its number waits to be used for that, unless it has been in use.
+        /// The number for the next lookup, if it was not used by a receiver.
         link: Option<LinkNumber>,
     },
 }
@@ -71,7 +72,7 @@ pub(crate) struct JoiningLink {
     pub(crate) entity: Option<EntityRef>,
 }
 
-/// Where a receiver at a member belongs.
+/// The queue group link of a receiver at a member, and the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemberOf {
     pub(crate) group: LinkNumber,

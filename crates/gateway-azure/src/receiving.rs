@@ -11,7 +11,7 @@ pub(crate) mod stream;
 pub(crate) use settle::Disposition;
 use stream::Streams;
 
-/// The receivers of a connection. Their links have the rest of their state.
+/// The receivers of a connection. The links contain the rest of the state.
 #[derive(Default)]
 pub(crate) struct Receiving {
     /// Large messages that are being sent to receivers.

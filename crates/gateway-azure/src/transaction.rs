@@ -1,10 +1,10 @@
 //! The transactions of one connection, until they are committed.
 //!
-//! Nothing of a transaction is durable or visible before its commit, so all of it lives here: the messages that it sends, and the
-//! settlements that it makes. A connection that ends takes its transactions along, which is the same as rolling them back.
+//! Nothing of a transaction is durable or visible before its commit, so this module stores all of it: the messages that
+//! it sends, and its settlements. When a connection ends, its transactions are rolled back.
 //!
-//! A transaction with a step that was refused can only be rolled back. A client may commit without having looked at the answer to each
-//! step, and half of a transaction must never be done.
+//! A transaction with a rejected step can only be rolled back. A client may commit before it has received the answer to
+//! each step, and a transaction must never be applied in part.
 
 mod checks;
 pub(crate) mod coordinator;
@@ -31,16 +31,17 @@ use id::{TransactionId, unknown};
 use work::size_of;
 pub(crate) use work::{HeldBody, HeldMessage, HeldSend, Work};
 
-/// Transactions that one connection may have open at a time.
+/// The limit on open transactions of one connection.
 const OPEN_MAX: usize = 100;
-/// What all transactions of one connection may hold in memory.
+/// The limit on the memory of all transactions of one connection.
 const SIZE_BYTES_MAX: usize = 2 * limits::TRANSACTION_SIZE_BYTES_MAX;
-/// A transaction in which nothing happens for so long is rolled back.
+/// The time after which an idle transaction is rolled back.
 const IDLE_MAX: Duration = Duration::from_secs(120);
-/// How many timed-out transactions are remembered, so that late steps learn why they are refused.
+/// The number of timed-out transactions that are remembered, so that late steps receive the reason.
 const REMEMBERED_MAX: usize = 1000;
 
-/// Describes a settlement that was answered. The commit settles it on the wire; after a rollback the peer still holds the delivery.
+/// A settlement that was answered. The commit settles it on the wire; after a rollback the peer still holds the
+/// delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retired {
     pub(crate) link: LinkNumber,
@@ -50,7 +51,7 @@ pub(crate) struct Retired {
     pub(crate) end: LockEnd,
 }
 
-/// The delivery on a control link that asked for the end of a transaction.
+/// The delivery on a control link that requested the end of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Discharger {
     pub(crate) control: LinkNumber,
@@ -64,11 +65,11 @@ struct Transaction {
     expires_at: Millis,
     work: Work,
     retired: Vec<Retired>,
-    /// Counts requests and large messages of it that are not answered yet.
+    /// The number of requests and large messages of the transaction that are not answered yet.
     request_count: usize,
-    /// Why it can only be rolled back.
+    /// The reason why the transaction can only be rolled back.
     doomed: Option<String>,
-    /// Its commit is under way.
+    /// The discharge whose commit is in flight.
     discharger: Option<Discharger>,
     /// The work of a commit that waits for its large bodies to be durable.
     parked: Option<(EntityRef, Work)>,
@@ -95,7 +96,7 @@ impl Transactions {
             let text = format!("this connection has {OPEN_MAX} open transactions; end one first");
             return Err(Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text));
         }
-        // Few are open at a time, so a number that comes round again is free.
+        // Few transactions are open at a time, so a number is free again when the counter wraps around.
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         let id = TransactionId::new(number, nonce);
@@ -189,7 +190,7 @@ impl Transactions {
         }
     }
 
-    /// Notes a settlement that was answered, for the commit. Its commit may be under way already.
+    /// Stores a settlement that was answered, for the commit. The commit may already be in flight.
     pub(crate) fn retire(&mut self, id: &[u8], retired: Retired) -> Result<(), Refusal> {
         let number = self.find(id)?;
         let transaction = self.open.get_mut(&number.0).ok_or_else(unknown)?;
@@ -197,7 +198,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// The transaction, for a step that needs so much room.
+    /// Returns the transaction, for a step that needs this much memory.
     fn step(
         &mut self,
         now: Millis,
@@ -232,7 +233,7 @@ impl Transactions {
         Ok(transaction)
     }
 
-    /// A step was refused elsewhere, so the transaction cannot be committed any more.
+    /// Prevents the commit of a transaction after a step was rejected elsewhere.
     pub(crate) fn doom(&mut self, id: &[u8], reason: &str) {
         let number = self.find(id).ok();
         if let Some(transaction) = number.and_then(|number| self.open.get_mut(&number.0)) {
@@ -240,7 +241,7 @@ impl Transactions {
         }
     }
 
-    /// Nothing that is open can be committed any more. A commit that is under way goes on.
+    /// Prevents the commit of all open transactions. A commit in flight continues.
     pub(crate) fn doom_all(&mut self, reason: &str) {
         for transaction in self.open.values_mut() {
             transaction.doomed.get_or_insert_with(|| reason.to_owned());
@@ -269,7 +270,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// What a commit has to do. The transaction is known until [`Transactions::end`].
+    /// Returns the work of a commit. The transaction is stored until [`Transactions::end`].
     pub(crate) fn commit(
         &mut self,
         id: &[u8],
@@ -277,7 +278,7 @@ impl Transactions {
     ) -> Result<(TransactionNumber, Work), Refusal> {
         let number = self.dischargeable(id)?;
         let transaction = self.open.get(&number.0).ok_or_else(unknown)?;
-        // Nobody knows yet what the request does, and half of a transaction must never be done.
+        // The result of the request is not known yet, and a transaction must never be applied in part.
         let is_early = transaction.request_count > 0;
         let early =
             || "a request of it was not answered; wait for all responses before the commit".to_owned();
@@ -292,7 +293,7 @@ impl Transactions {
         Ok((number, work))
     }
 
-    /// Keeps the work of a commit until its large bodies are durable.
+    /// Stores the work of a commit until its large bodies are durable.
     pub(crate) fn park(&mut self, number: TransactionNumber, home: EntityRef, work: Work) {
         if let Some(transaction) = self.open.get_mut(&number.0) {
             transaction.parked = Some((home, work));
@@ -303,7 +304,7 @@ impl Transactions {
         self.open.get_mut(&number.0)?.parked.take()
     }
 
-    /// Counts the large messages of all transactions.
+    /// Returns the number of large messages of all transactions.
     pub(crate) fn upload_count(&self) -> usize {
         let sends = self.open.values().flat_map(|transaction| &transaction.work.sends);
         let messages = sends.flat_map(|send| &send.messages);
@@ -316,18 +317,19 @@ impl Transactions {
         if is_open { Ok(number) } else { Err(unknown()) }
     }
 
-    /// Forgets a transaction whose commit is over, one way or the other. Returns its id, too.
+    /// Removes a transaction whose commit has succeeded or failed. Returns its id, too.
     pub(crate) fn end(&mut self, number: TransactionNumber) -> Option<(Bytes, Discharger, Vec<Retired>)> {
         let transaction = self.remove(number)?;
         Some((Bytes::copy_from_slice(&transaction.id.0), transaction.discharger?, transaction.retired))
     }
 
-    /// The control link is gone, and with it those who could commit. A commit that is under way goes on.
+    /// Rolls back the transactions of a control link that was detached, because no peer can commit them any more. A
+    /// commit in flight continues.
     pub(crate) fn roll_back_all_of(&mut self, control: LinkNumber) {
         self.remove_where(|transaction| transaction.control == control && transaction.discharger.is_none());
     }
 
-    /// Rolls back what has been idle for too long.
+    /// Rolls back transactions that have been idle for too long.
     pub(crate) fn expire(&mut self, now: Millis) {
         let gone =
             self.remove_where(|transaction| transaction.is_idle() && transaction.expires_at.0 <= now.0);
@@ -358,7 +360,7 @@ impl Transactions {
 }
 
 impl Transaction {
-    /// Tells whether no commit, request or large message of it is in progress.
+    /// Returns whether no commit, request or large message of the transaction is in flight.
     fn is_idle(&self) -> bool {
         self.discharger.is_none() && self.request_count == 0
     }

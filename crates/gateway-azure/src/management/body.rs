@@ -42,7 +42,7 @@ impl<'a> Body<'a> {
         self.optional(key, "a number, zero or more", Value::as_u64)
     }
 
-    /// How many messages are wanted: at least one, and no more than one request may name.
+    /// Returns the requested number of messages: at least one, and at most the limit of one request.
     pub(super) fn message_count(self) -> Result<usize, Refusal> {
         let count = usize::try_from(self.number("message-count")?).ok().filter(|count| *count > 0);
         let count = count.ok_or_else(|| Refusal::bad_request("'message-count' must be above zero"))?;
@@ -58,7 +58,7 @@ impl<'a> Body<'a> {
         self.optional(key, "a boolean", Value::as_bool)
     }
 
-    /// A time before 1970 is as good as 1970.
+    /// Returns a time. A time before 1970 is treated as 1970.
     pub(super) fn time(self, key: &str) -> Result<Option<Timestamp>, Refusal> {
         let millis = self.optional(key, "a timestamp", Value::as_timestamp)?;
         Ok(millis.map(|millis| Timestamp::from_millis(u64::try_from(millis).unwrap_or_default())))
@@ -86,7 +86,7 @@ impl<'a> Body<'a> {
         self.elements("sequence-numbers", "a list of numbers", |value| value.as_u64().map(SequenceNumber))
     }
 
-    /// The elements of an array or list; some, but not too many.
+    /// Returns the elements of an array or list. Rejects an empty one and one above the limit.
     pub(super) fn elements<T>(
         self,
         key: &str,
@@ -117,7 +117,7 @@ impl<'a> Body<'a> {
         elements.ok_or_else(|| missing(key, what))
     }
 
-    /// Properties that a settlement sets.
+    /// Returns the properties that a settlement sets.
     pub(super) fn properties(self) -> Result<Vec<(Value, Value)>, Refusal> {
         let key = "properties-to-modify";
         let properties = self.optional(key, "a map with texts for keys", |value| {

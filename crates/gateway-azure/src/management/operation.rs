@@ -1,4 +1,4 @@
-//! What a management request asks for, read out of its properties and body.
+//! The operation of a management request, decoded from its properties and body.
 
 use bytes::Bytes;
 use peeklock_access::Right;
@@ -63,7 +63,7 @@ pub(super) enum Operation {
         skip: usize,
         top: usize,
     },
-    /// Deletes at most so many messages, as the SDKs ask for it.
+    /// Deletes at most this many messages, as requested by the SDKs.
     BatchDelete {
         before: Option<Timestamp>,
         count_max: u64,
@@ -93,7 +93,8 @@ impl Operation {
     pub(super) fn right(&self) -> Right {
         match self {
             Operation::Schedule { .. } | Operation::CancelScheduled { .. } => Right::Send,
-            // Rules too: the rule managers of the SDKs promise to need no more, other than management over HTTP.
+            // Rules, too: the rule managers of the SDKs are documented to need only this right, unlike management over
+            // HTTP.
             _ => Right::Listen,
         }
     }
@@ -139,19 +140,20 @@ impl Operation {
         }
     }
 
-    /// Takes the session of the link for which it speaks, unless it names one.
+    /// Adopts the session of the link that the request names, unless the request names a session.
     ///
-    /// SDK quirk: Go names no session with deferred messages, only the link that holds it.
+    /// SDK quirk: for deferred messages Go names no session, only the link that holds it.
     pub(super) fn take_session(&mut self, of_link: &SessionId) {
         if let Operation::ReceiveDeferred { session, .. } | Operation::Settle { session, .. } = self {
             session.get_or_insert_with(|| of_link.clone());
         }
     }
 
-    /// The session that the peer must hold for it, if it needs one.
+    /// Returns the session that the peer must hold for the operation, if it requires one.
     pub(super) fn held_session(&self, has_sessions: bool) -> Option<&SessionId> {
         match self {
-            // SDK quirk: JavaScript names the session of a deferred message wherever the message has one, also where there are no sessions.
+            // SDK quirk: JavaScript names the session of every deferred message that has one, even in entities without
+            // sessions.
             Operation::ReceiveDeferred { session, .. } | Operation::Settle { session, .. } => {
                 session.as_ref().filter(|_| has_sessions)
             }
@@ -163,7 +165,7 @@ impl Operation {
         }
     }
 
-    /// The request to the shard; `None` for what is no single request.
+    /// Returns the request to the shard, or `None` for an operation that is not a single request.
     pub(super) fn request(
         self,
         number: u32,
@@ -208,10 +210,11 @@ impl Operation {
     }
 }
 
-/// Tells whether a request that names a transaction is a step of it.
+/// Returns whether a request that names a transaction is a step of it.
 ///
-/// The SDKs put the transaction of the program on nearly all their requests. The broker executes those that only read or renew at once, outside of
-/// the transaction, and a refusal of one does not doom it. An unknown request counts as a step.
+/// The SDKs put the transaction of the program on nearly all their requests. The broker executes those that only read
+/// or renew at once, outside the transaction, and a refusal of one does not doom it. An unknown request counts as a
+/// step.
 pub(super) fn is_step(request: &RequestMessage) -> bool {
     let name = request.property("operation").and_then(Value::as_str).unwrap_or_default();
     !matches!(
@@ -252,7 +255,7 @@ fn update_disposition(body: Body<'_>) -> Result<Operation, Refusal> {
     let settlement = match body.text("disposition-status")?.as_deref() {
         Some("completed") => Settlement::Complete,
         Some("abandoned") => abandon(body.properties()?)?,
-        // The service's own spelling.
+        // The service's spelling.
         Some("defered" | "deferred") => Settlement::Defer { patch: encode_patch(body.properties()?)? },
         Some("suspended") => Settlement::DeadLetter {
             reason: body.text("deadletter-reason")?,
@@ -265,7 +268,7 @@ fn update_disposition(body: Body<'_>) -> Result<Operation, Refusal> {
 }
 
 fn schedule(body: Body<'_>) -> Result<Operation, Refusal> {
-    // What else stands beside the message is in the message, too.
+    // The other fields next to the message are also in the message.
     let message = |entry: &Value| entry.lookup("message").and_then(Value::as_bytes).cloned();
     Ok(Operation::Schedule {
         messages: body.all_elements("messages", "a list of encoded messages", message)?,
@@ -273,7 +276,7 @@ fn schedule(body: Body<'_>) -> Result<Operation, Refusal> {
 }
 
 fn list_sessions(body: Body<'_>) -> Result<Operation, Refusal> {
-    /// The first moment of the year 10000: SDKs say it for "all sessions that have messages".
+    /// The first moment of the year 10000: SDKs send it for "all sessions that have messages".
     const EVERY_SESSION: Timestamp = Timestamp::from_millis(253_402_300_800_000);
     let count = |key| Ok::<_, Refusal>(usize::try_from(body.count(key)?.unwrap_or(0)).unwrap_or(usize::MAX));
     let updated_since = body.time("last-updated-time")?.filter(|time| *time < EVERY_SESSION);

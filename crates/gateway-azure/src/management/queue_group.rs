@@ -1,4 +1,5 @@
-//! Requests to the `$management` of a group: each lock is looked for at the members, and a look at messages sees those of all members.
+//! Requests to the `$management` of a queue group: each lock is looked up at the members, and a peek returns messages
+//! of all members.
 
 use std::collections::VecDeque;
 
@@ -25,18 +26,18 @@ use crate::queue_group::runs::entity_of;
 use crate::queue_group::{LockEnd, QueueGroups, check_sub_queue, lock_lost, takes_no_messages};
 use crate::transaction::Transactions;
 
-/// A request that goes from member to member, one at a time.
+/// A request that is sent to the members one at a time.
 pub(super) struct QueueGroupRequest {
     work: Work,
     members: Vec<EntityPath>,
-    /// The member that is being asked.
+    /// The member whose answer is awaited.
     at: usize,
-    /// Ends of the locks that were renewed.
+    /// The new ends of the renewed locks.
     renewed: Vec<Timestamp>,
 }
 
 enum Work {
-    /// The member that holds the first lock is looked for; then the next lock.
+    /// Finds the member that holds the first lock, then continues with the next lock.
     Locks {
         tokens: VecDeque<LockToken>,
         settlement: Option<Settlement>,
@@ -44,14 +45,14 @@ enum Work {
     Peek(Look),
 }
 
-/// Messages of all members, by sequence number: so that whoever asks again from behind the last one misses none.
+/// Messages of all members, by sequence number, so that a peer that continues after the last one misses none.
 struct Look<M = Message> {
     from: SequenceNumber,
     count_max: usize,
-    /// Where to go on at the member.
+    /// The sequence number at which to continue at the current member.
     next: SequenceNumber,
     found: Vec<M>,
-    /// There is no room for messages behind this one.
+    /// The last sequence number that fits into the response.
     upto: SequenceNumber,
 }
 
@@ -80,7 +81,7 @@ impl Management {
         Ok(())
     }
 
-    /// Asks for the next lock, or the next member.
+    /// Sends the request for the next lock, or to the next member.
     fn ask_next(&mut self, context: &mut Context<'_>, transactions: &mut Transactions, number: u32) {
         let Some(pending) = self.requests.get_mut(&number) else { return };
         let Some(group) = &mut pending.group else { return };
@@ -110,7 +111,7 @@ impl Management {
         }
     }
 
-    /// Where a message is that went out over a link of this connection.
+    /// Returns the entity of a message that was sent on a link of this connection.
     fn holder_of(&self, context: &Context<'_>, token: LockToken) -> Option<EntityRef> {
         context.links.iter().find_map(|(number, link)| match &link.kind {
             LinkKind::QueueGroup(_) => entity_of(context, number, token),
@@ -157,7 +158,7 @@ impl Management {
         self.requests.get_mut(&number)?.group.as_mut()
     }
 
-    /// The shard of a member has looked for it.
+    /// Handles a shard's lookup of a member.
     pub(super) fn on_queue_group_found(
         &mut self,
         context: &mut Context<'_>,
@@ -173,7 +174,7 @@ impl Management {
                 let shard = context.namespace.broker.place(&name);
                 self.ask_member_found(context, number, EntityRef { shard, entity: found.entity });
             }
-            // The name has come to mean something that is no member.
+            // The name now belongs to a hub, which cannot be a member.
             Ok(Named::Hub(_)) => {
                 group.skip();
                 self.ask_next(context, transactions, number);
@@ -182,7 +183,7 @@ impl Management {
         }
     }
 
-    /// A member has shown messages.
+    /// Handles the messages that a member has returned for a peek.
     pub(crate) fn on_queue_group_peeked(
         &mut self,
         context: &mut Context<'_>,
@@ -203,7 +204,7 @@ impl Management {
         self.ask_next(context, transactions, number);
     }
 
-    /// A member has settled or renewed a lock. `until`: the new end of one that was renewed.
+    /// Handles a member's answer about a settled or renewed lock. `until` is the new end of a renewed lock.
     pub(crate) fn on_queue_group_lock(
         &mut self,
         context: &mut Context<'_>,
@@ -245,7 +246,7 @@ impl Management {
         self.end_queue_group_request(context, transactions, number, Some(refusal));
     }
 
-    /// The links that may hold the lock learn what became of it.
+    /// Updates the links that may hold the lock.
     fn note_lock(
         &mut self,
         context: &mut Context<'_>,
@@ -309,7 +310,7 @@ fn work_of(operation: Operation, path: &EntityPath, settings: &QueueGroupSetting
 }
 
 impl QueueGroupRequest {
-    /// Goes on with the next member; a look begins anew there.
+    /// Continues with the next member; a peek starts there from its first sequence number.
     fn skip(&mut self) {
         if let Work::Peek(look) = &mut self.work {
             look.next = look.from;
@@ -318,7 +319,7 @@ impl QueueGroupRequest {
     }
 }
 
-/// Whether another member may know better.
+/// Returns whether the message may be at another member.
 fn is_elsewhere(error: &Error) -> bool {
     use engine::Error as E;
     let Error::Engine(error) = error else { return false };
@@ -328,7 +329,7 @@ fn is_elsewhere(error: &Error) -> bool {
     )
 }
 
-/// What a look needs to know of a message.
+/// The values of a message that a peek requires.
 trait Seen {
     fn number(&self) -> SequenceNumber;
     fn size_bytes(&self) -> usize;
@@ -350,7 +351,7 @@ impl<M: Seen> Look<M> {
         Look { from, count_max, next: from, found: Vec::new(), upto: SequenceNumber(u64::MAX) }
     }
 
-    /// Takes what a member has shown; says whether it has no more that matters.
+    /// Adds messages of a member. Returns whether no further messages of the member are required.
     fn take(&mut self, messages: Vec<M>) -> bool {
         let Some(last) = messages.last().map(M::number) else { return true };
         self.next = last.next();
@@ -363,7 +364,7 @@ impl<M: Seen> Look<M> {
         });
         let fitting = fitting.count().max(1);
         if fitting < self.found.len() {
-            // Never only some of those with one number.
+            // Messages with the same sequence number are kept or dropped together.
             let over = self.found.get(fitting).map(M::number);
             let mut kept = self.found.partition_point(|message| Some(message.number()) < over);
             if kept == 0 {
@@ -399,19 +400,22 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_on_from_the_last_number_misses_nothing() {
+    fn a_peek_that_continues_after_the_last_number_misses_no_message() {
         let mut look = Look::new(SequenceNumber(0), 4);
         assert!(!look.take(messages(&[1, 2, 5], 1)) && look.take(Vec::new()));
         assert!(look.take(messages(&[2, 3, 9], 1)));
         assert_eq!(numbers(&look), [1, 2, 2, 3]);
-        assert!(look.take(messages(&[1, 2], 1)), "all of number 1, and none of number 2 that would not fit");
+        assert!(
+            look.take(messages(&[1, 2], 1)),
+            "all messages with number 1, and none with number 2, which would not fit"
+        );
         assert_eq!(numbers(&look), [1, 1]);
         let mut look = Look::new(SequenceNumber(0), 1);
         assert!(!look.take(messages(&[7], 1)) && look.take(Vec::new()));
         assert!(look.take(messages(&[7], 1)));
-        assert_eq!(numbers(&look), [7, 7], "one number is not torn apart");
+        assert_eq!(numbers(&look), [7, 7], "messages with the same number stay together");
         let mut look = Look::new(SequenceNumber(0), 100);
         assert!(look.take(messages(&[1, 2, 3], 3 << 20)));
-        assert_eq!(numbers(&look), [1], "one answer has a limit");
+        assert_eq!(numbers(&look), [1], "a response has a size limit");
     }
 }

@@ -1,4 +1,4 @@
-//! Responses on the links that wait for them.
+//! Sends responses on the peer's response links.
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{Outgoing, SessionId};
@@ -14,10 +14,11 @@ use crate::error::{RETRY_AFTER_MS, Refusal, in_millis};
 use crate::management::response::{Place, Response, Step};
 use crate::message::encode_response;
 
-/// Bytes of responses that may wait for credit, or for an earlier response, on one link.
+/// The limit on bytes of responses that wait for credit, or for an earlier response, on one link.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The link for responses of `service` in the same session. Several: the one that the request names.
+/// Returns the link for responses of `service` in the same session. If there are several, prefers the one that the
+/// request names.
 pub(crate) fn response_link(
     context: &Context<'_>,
     session: SessionId,
@@ -40,7 +41,7 @@ pub(crate) fn response_link(
     found
 }
 
-/// The place of a response whose request has just come. `None` if the link is gone.
+/// Reserves the place of the response to a new request. Returns `None` if the link no longer exists.
 pub(crate) fn take_place(context: &mut Context<'_>, number: LinkNumber) -> Option<Place> {
     match context.links.get_mut(number).map(|link| &mut link.kind) {
         Some(LinkKind::Responses(responses)) => Some(responses.line.take_place()),
@@ -53,7 +54,7 @@ pub(super) fn respond_found(context: &mut Context<'_>, reply_to: ReplyTo, conten
         |status, text| vec![("statusCode", Value::Int(status)), ("statusDescription", Value::from(text))];
     let (status, text, body) = match content {
         Content::Described(described) => described,
-        // One that is too large to be held whole leaves piece by piece.
+        // A response that is too large for memory is sent piece by piece.
         Content::Messages { found, omit_body: false } if found.iter().any(|one| one.rest.is_some()) => {
             let ((status, text), found) = (OK, found.iter().collect::<Vec<_>>());
             let response = streamed::encode(reply_to.correlation.clone(), properties(status, text), &found);
@@ -93,7 +94,7 @@ fn fill(context: &mut Context<'_>, reply_to: &ReplyTo, response: Response) {
     }
 }
 
-/// Sends what waits, as far as the peer has given credit and the disk has given bytes.
+/// Sends waiting responses, as far as the peer has granted credit and the ranges have been read.
 pub(crate) fn send_responses(context: &mut Context<'_>, number: LinkNumber) {
     while send_next(context, number) {}
     let Some(link) = context.links.get_mut(number) else { return };
@@ -101,12 +102,12 @@ pub(crate) fn send_responses(context: &mut Context<'_>, number: LinkNumber) {
     if responses.line.ready_bytes() > WAITING_BYTES_MAX {
         let text = "too many responses wait for credit on this link; give it credit, or ask for less";
         context.connection.detach(link.id, Some(AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, text)));
-        // At once, because a peer that never answers the detach could go on asking.
+        // Removed at once, because a peer that never answers the detach could continue to send requests.
         context.links.remove(number);
     }
 }
 
-/// Sends the response whose turn it is, or a part of it. Returns whether there may be more to send now.
+/// Sends the first response, or a part of it. Returns whether there may be more to send now.
 fn send_next(context: &mut Context<'_>, number: LinkNumber) -> bool {
     let Some(link) = context.links.get_mut(number) else { return false };
     let LinkKind::Responses(responses) = &mut link.kind else { return false };
@@ -152,7 +153,7 @@ fn send_next(context: &mut Context<'_>, number: LinkNumber) -> bool {
     true
 }
 
-/// A range of a large message that a response carries was read.
+/// Handles a range that was read for a response with a large message.
 pub(crate) fn on_response_range(
     context: &mut Context<'_>,
     number: LinkNumber,
@@ -170,7 +171,7 @@ pub(crate) fn on_response_range(
             send_responses(context, number);
         }
         (_, Ok(_)) => {}
-        // SDK quirk: pyamqp takes an aborted delivery for a complete one, so the link has to go.
+        // SDK quirk: pyamqp treats an aborted delivery as a complete one, so the link must be detached.
         (_, Err(error)) => {
             tracing::error!("a message for a response cannot be read: {error}");
             let text = "a message of the response cannot be read";

@@ -1,4 +1,4 @@
-//! Responses that wait on a link, and the large ones that are read from the disk while they leave.
+//! Responses that wait on a link, and large ones that are read from the disk while they are sent.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,11 +9,12 @@ use peeklock_types::LockToken;
 
 use crate::receiving::stream::RANGE_BYTES;
 
-/// The responses of one link in the order of their requests, whatever the order in which they become ready.
-// SDK quirk: azservicebus for Rust does not look at correlation ids; it takes the next response for the answer to its oldest request.
+/// The responses of one link in the order of their requests, regardless of the order in which they become ready.
+// SDK quirk: azservicebus for Rust ignores correlation ids; it treats the next response as the answer to its oldest
+// request.
 #[derive(Default)]
 pub(crate) struct ResponseLine {
-    /// One place for each request that has no response yet, or one that waits for credit.
+    /// One place for each request without a response, or with one that waits for credit.
     places: VecDeque<Option<Response>>,
     /// The number of the first place.
     first: u64,
@@ -36,7 +37,7 @@ impl From<Bytes> for Response {
 }
 
 impl Response {
-    /// The memory that it takes until it has left.
+    /// Returns the memory that the response uses until it is sent.
     fn cost(&self) -> usize {
         match self {
             Response::Whole(bytes) => bytes.len(),
@@ -46,7 +47,7 @@ impl Response {
 }
 
 impl ResponseLine {
-    /// A place behind all others, for the response to a request that has just come.
+    /// Appends a place for the response to a new request.
     pub(crate) fn take_place(&mut self) -> Place {
         self.places.push_back(None);
         Place(self.first + self.places.len() as u64 - 1)
@@ -60,12 +61,12 @@ impl ResponseLine {
         }
     }
 
-    /// The response whose turn it is, if it is ready.
+    /// Returns the first response, if it is ready.
     pub(crate) fn front(&mut self) -> Option<&mut Response> {
         self.places.front_mut().and_then(Option::as_mut)
     }
 
-    /// Names a read for the response whose turn it is. No other response of the link has the same.
+    /// Returns the token of a read for the first response. It is unique among the responses of the link.
     pub(crate) fn read_token(&self) -> LockToken {
         LockToken::from_bytes(u128::from(self.first).to_be_bytes())
     }
@@ -77,17 +78,17 @@ impl ResponseLine {
         }
     }
 
-    /// Bytes of responses that are ready and not sent.
+    /// Returns the bytes of responses that are ready and not sent.
     pub(crate) fn ready_bytes(&self) -> usize {
         self.ready_bytes
     }
 }
 
-/// A response with large messages, of which no more than a range is in memory.
+/// A response with large messages, of which at most one range is in memory.
 pub(crate) struct Streamed {
     pieces: VecDeque<Piece>,
     is_reading: bool,
-    /// The bytes that leave next.
+    /// The bytes to send next.
     loaded: Option<Bytes>,
     cost: usize,
 }
@@ -102,7 +103,7 @@ pub(crate) enum Piece {
     },
 }
 
-/// What a response needs in order to go on.
+/// The next step of a response.
 pub(crate) enum Step {
     Send {
         bytes: Bytes,
@@ -113,7 +114,7 @@ pub(crate) enum Step {
         body: StoredBody,
         range: Range<u32>,
     },
-    /// A read is under way.
+    /// A read is in flight.
     Wait,
 }
 
@@ -151,7 +152,7 @@ impl Streamed {
         self.is_reading = true;
     }
 
-    /// Takes the bytes that were read.
+    /// Stores the bytes that were read.
     pub(crate) fn take_read(&mut self, bytes: Bytes) {
         self.is_reading = false;
         self.loaded = Some(bytes);
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_leave_in_the_order_of_their_requests() {
+    fn responses_are_sent_in_the_order_of_their_requests() {
         let mut line = ResponseLine::default();
         let places = [line.take_place(), line.take_place(), line.take_place()];
         line.fill(places[1], Bytes::from_static(b"second").into());

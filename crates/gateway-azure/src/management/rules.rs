@@ -1,4 +1,4 @@
-//! Rules of a subscription, as they are said over AMQP.
+//! The AMQP encoding of subscription rules.
 
 use peeklock_amqp::Value;
 use peeklock_broker::RuleInfo;
@@ -11,7 +11,7 @@ use super::body::{Body, missing};
 use super::operation::Operation;
 use crate::error::Refusal;
 
-// SDK quirk: JavaScript knows these by their numbers only.
+// SDK quirk: JavaScript identifies these by their numeric codes only.
 const RULE: u64 = 0x0000_0137_0000_0004;
 const NO_ACTION: u64 = 0x0000_0137_0000_0005;
 const SQL_ACTION: u64 = 0x0000_0137_0000_0006;
@@ -20,12 +20,12 @@ const TRUE_FILTER: u64 = 0x0000_0013_7000_0007;
 const FALSE_FILTER: u64 = 0x0000_0013_7000_0008;
 const CORRELATION_FILTER: u64 = 0x0000_0013_7000_0009;
 
-/// The version of the filter language, which Service Bus tells beside each expression.
+/// The version of the filter language, which Service Bus returns with each expression.
 const COMPATIBILITY_LEVEL: i32 = 20;
 
 const FILTERS: &str = "a map with either a sql-filter or a correlation-filter";
 
-/// The rule that a request adds.
+/// Decodes the rule that a request adds.
 pub(super) fn parse(body: Body<'_>) -> Result<Rule, Refusal> {
     let description = body.value("rule-description").filter(|value| value.as_map().is_some());
     let description = Body(description.ok_or_else(|| missing("rule-description", FILTERS))?);
@@ -94,7 +94,7 @@ pub(super) fn describe(rules: &[RuleInfo]) -> Described {
 
 fn describe_rule(found: &RuleInfo) -> Value {
     let rule = &found.rule;
-    // SDK quirk: JavaScript looks for an action in every rule.
+    // SDK quirk: JavaScript requires an action in every rule.
     let action = match &rule.action {
         Some(action) => expression(SQL_ACTION, &action.expression),
         None => described(NO_ACTION, Vec::new()),

@@ -20,7 +20,7 @@ use crate::incoming;
 use crate::management::Management;
 use crate::transaction::{HeldBody, HeldMessage, HeldSend, Transactions};
 
-/// Describes a request of a transaction whose entity is found.
+/// A request of a transaction whose entity is found.
 pub(super) struct Step {
     /// The number of the request.
     pub(super) number: u32,

@@ -1,4 +1,5 @@
-//! A response with messages that are too large to be held: all lengths are known before the bodies are read.
+//! Encodes a response with messages that are too large for memory: all lengths are determined before the bodies are
+//! read.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ const MAP32: u8 = 0xd1;
 const LIST32: u8 = 0xd0;
 const BINARY32: u8 = 0xb0;
 const UUID: u8 = 0x98;
-/// A length and a count.
+/// The bytes of a length and a count.
 const COMPOUND_HEAD_LEN: usize = 8;
 
 const MESSAGES: &[u8] = b"\xa1\x08messages";
@@ -49,7 +50,7 @@ impl<'a> ListedMessage<'a> {
         self.front.len() + self.rest.len()
     }
 
-    /// Bytes behind the code of the entry's map.
+    /// Returns the number of bytes after the constructor of the message's map.
     fn len(&self) -> usize {
         let token_len = if self.found.token.is_some() { LOCK_TOKEN.len() + 1 + 16 } else { 0 };
         COMPOUND_HEAD_LEN + MESSAGE.len() + 1 + 4 + self.message_len() + token_len
@@ -82,14 +83,15 @@ struct Writer {
 }
 
 impl Writer {
-    /// `len`: bytes behind the code, the length's own four included.
+    /// Writes the start of a compound value. `len` is the number of bytes after the constructor, including the four of
+    /// the length.
     fn put_compound(&mut self, code: u8, len: usize, count: usize) {
         self.bytes.put_u8(code);
         self.put_number(len - 4);
         self.put_number(count);
     }
 
-    /// Everything that one response may carry stays far below the largest length.
+    /// Writes a length. The parts of one response are far below the largest length.
     fn put_number(&mut self, number: usize) {
         self.bytes.put_u32(u32::try_from(number).unwrap_or(u32::MAX));
     }

@@ -1,4 +1,4 @@
-//! Messages of senders, and their answers.
+//! Messages of senders, and the outcomes of their deliveries.
 
 use peeklock_amqp::DeliveryState;
 use peeklock_amqp::connection::Delivery;
@@ -13,7 +13,7 @@ use crate::incoming;
 use crate::transaction::Transactions;
 use crate::transaction::coordinator::transaction_of;
 
-/// A peer has sent a message, or a batch of them, to an entity.
+/// Sends a message or a batch of messages from a peer to an entity.
 pub(crate) fn on_message(
     context: &mut Context<'_>,
     transactions: &mut Transactions,
@@ -65,12 +65,12 @@ pub(crate) fn on_sent(context: &mut Context<'_>, waiter: SendWaiter, result: Res
     }
     confirm(context, number);
     if let Some(path) = path {
-        // A queue of that name may be created anew; only a new link finds it.
+        // A queue of that name may be created again; only a new link finds it.
         context.connection.detach(id, Some(Refusal::no_such_entity(&path.name).at(&context.host).into()));
     }
 }
 
-/// One delivery less under way; gives new credit when enough is free.
+/// Counts a delivery as answered; grants new credit when enough deliveries are answered.
 pub(crate) fn confirm(context: &mut Context<'_>, number: LinkNumber) {
     let Some(link) = context.links.get_mut(number) else { return };
     let (unconfirmed, confirmed) = match &mut link.kind {

@@ -1,6 +1,7 @@
-//! Large messages on their way in: passed on to the journal as they come, so that none is ever in memory whole.
+//! Incoming large messages: they are passed to the journal as they arrive, so that none is ever completely in memory.
 //!
-//! A connection that the disk is too slow for is not read from: see `flush_uploads`. TCP then slows the sender down.
+//! If the disk is too slow, the connection does not read from the peer (see `flush_uploads`), and TCP slows the sender
+//! down.
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{Delivery, DeliveryId, LinkId, Part};
@@ -21,30 +22,29 @@ use crate::publishing::send::confirm;
 use crate::transaction::coordinator::{in_transaction, transaction_of};
 use crate::transaction::{HeldBody, HeldMessage, HeldSend, Transactions};
 
-/// Large messages that one connection may have under way at a time; each takes about a megabyte.
+/// The limit on large messages in flight on one connection; each takes approximately a megabyte.
 const UPLOADS_MAX: usize = 32;
 
-/// What the connection engine is told: larger messages than fit the usual path come in parts.
-/// The large messages of one connection.
+/// The incoming large messages of one connection.
 #[derive(Default)]
 pub(crate) struct Uploads {
-    /// By the number of their link, which has one at a time.
+    /// Uploads by the number of their link, which has one at a time.
     open: FxHashMap<u32, Incoming>,
     finished: Vec<Finished>,
 }
 
 struct Incoming {
-    /// The transaction that it belongs to.
+    /// The transaction of the message.
     txn_id: Option<Bytes>,
     message: Option<LargeMessage>,
     upload: Upload,
-    /// For a message that has none.
+    /// The id for a message without one.
     new_id: String,
-    /// What the sender has sent of it.
+    /// The bytes received from the sender.
     size_bytes: usize,
-    /// What of the stored form the disk has not been given yet.
+    /// The parts of the stored form that were not yet passed to the disk.
     pieces: Vec<Bytes>,
-    /// What the queue must know, once the front of the message has come.
+    /// The attributes for the queue, once the front of the message has arrived.
     attributes: Option<Option<Box<Attributes>>>,
 }
 
@@ -55,14 +55,14 @@ struct Finished {
     then: Then,
 }
 
-/// Selects what happens to a message that was received completely.
+/// The next step for a message that was received completely.
 enum Then {
     Send(EntityId),
-    /// Holds it until the commit of its transaction.
+    /// Hold the message until the commit of its transaction.
     Hold {
         txn_id: Bytes,
         link: LinkNumber,
-        /// `None`: it was sent settled, and another delivery may have its id.
+        /// `None` if it was sent settled, because another delivery may have its id.
         delivery: Option<DeliveryId>,
     },
 }
@@ -103,7 +103,7 @@ fn refusal_of(error: DecodeError) -> Refusal {
     }
 }
 
-/// What cannot be told apart from a message piece by piece.
+/// Rejects a batch: it cannot be decoded in parts.
 fn check_kind(first: &Delivery) -> Result<(), Refusal> {
     let limit = limits::MESSAGE_SIZE_BYTES_MAX;
     if is_batch(first.message_format) {
@@ -215,7 +215,7 @@ impl Publishing {
     ) -> Result<(), Refusal> {
         let named = transaction_in(state)?;
         let Some(incoming) = self.uploads.open.get_mut(&number.0) else { return Ok(()) };
-        // The last frame may name it, too.
+        // The last frame may name the transaction, too.
         if let (None, Some(txn_id)) = (&incoming.txn_id, &named) {
             transactions.start_request(txn_id)?;
             incoming.txn_id = Some(txn_id.clone());
@@ -241,7 +241,8 @@ impl Publishing {
         Ok(())
     }
 
-    /// Its sender gave it up, or it was larger than the link takes; the engine has answered it.
+    /// Drops an upload that its sender has aborted or that exceeds the limit of the link; the AMQP engine has answered
+    /// it.
     fn drop_upload(
         &mut self,
         context: &mut Context<'_>,
@@ -281,7 +282,7 @@ impl Publishing {
         true
     }
 
-    /// Gives the disk what has come. Waits while it is behind, and so does the connection.
+    /// Passes the received parts to the disk. Waits for the disk, which also stops reading from the connection.
     pub(crate) async fn flush_uploads(&mut self, context: &mut Context<'_>, transactions: &mut Transactions) {
         for incoming in self.uploads.open.values_mut() {
             if !incoming.pieces.is_empty() {
@@ -300,7 +301,7 @@ impl Publishing {
         }
     }
 
-    /// Adds a large message to its transaction. The commit makes it durable, so a full disk refuses the commit.
+    /// Adds a large message to its transaction. The commit makes it durable, so a full disk rejects the commit.
     fn hold_upload(
         &mut self,
         context: &mut Context<'_>,

@@ -1,12 +1,12 @@
-//! Whose turn it is among the members of a queue group. Compares their heads as a queue compares those of its classes ([`Ranking`]). Has no link and no
-//! shard.
+//! Selects the next member of a queue group. Compares the heads of members as a queue compares those of its classes
+//! ([`Ranking`]). Uses no link and no shard.
 
 use peeklock_broker::engine::{Head, Rank, Ranking};
 use peeklock_types::{OrderPolicy, QueueGroupSettings, Timestamp};
 
-/// Messages of one run, so that urgency is looked at again.
+/// The limit on messages of one run, so that the urgencies are compared again.
 const RUN_COUNT_MAX: u32 = 256;
-/// Words about heads that nobody had a use for, after which members are not listened to until there is credit again.
+/// The number of unused head reports after which members are not watched until there is credit again.
 const UNUSED_WORDS_MAX: u32 = 64;
 
 pub(crate) struct Arbiter {
@@ -19,11 +19,12 @@ pub(crate) struct Arbiter {
 struct Member {
     is_present: bool,
     is_watched: bool,
-    /// Of the question that words must answer: others are out of date.
+    /// The serial of the last watch request: reports with other serials are outdated.
     serial: u32,
-    /// What it would hand out next, if that is known.
+    /// The next message of the member, if it is known.
     head: Option<Option<Head>>,
-    /// It gave nothing although it has something: not before its head or what this link holds of it has changed.
+    /// The member has delivered nothing although it has a head. It gets no run until its head or the locks that this
+    /// link holds of it change.
     is_stalled: bool,
     run: Option<Run>,
 }
@@ -33,7 +34,7 @@ struct Run {
     head: Option<Head>,
 }
 
-/// A run to ask of a member.
+/// A run to request from a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) member: usize,
@@ -43,12 +44,12 @@ pub(crate) struct Grant {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Runs or answers are under way.
+    /// Runs or head reports are in flight.
     Wait,
-    /// Ask these members for their heads, with these serials.
+    /// Request the heads of these members, with these serials.
     Watch(Vec<(usize, u32)>),
     Runs(Vec<Grant>),
-    /// No member has anything.
+    /// No member has a message.
     Nothing,
 }
 
@@ -66,7 +67,7 @@ impl Arbiter {
         }
     }
 
-    /// The member is gone, and its run with it.
+    /// Removes a member together with its run.
     pub(crate) fn leave(&mut self, member: usize) {
         if let Some(member) = self.members.get_mut(member) {
             member.forget_head();
@@ -74,12 +75,12 @@ impl Arbiter {
         }
     }
 
-    /// What is known of heads may be out of date, and it matters.
+    /// Marks all heads as unknown, because they may be outdated.
     pub(crate) fn doubt(&mut self) {
         self.members.iter_mut().for_each(Member::forget_head);
     }
 
-    /// A member has told its head.
+    /// Handles a head report of a member.
     pub(crate) fn hear(&mut self, member: usize, serial: u32, head: Option<Head>) {
         self.unused_words = self.unused_words.saturating_add(1);
         if let Some(member) = self.members.get_mut(member)
@@ -91,14 +92,14 @@ impl Arbiter {
         }
     }
 
-    /// Something of the member was settled: it may give more.
+    /// Permits runs again after a message of the member was settled.
     pub(crate) fn revive(&mut self, member: usize) {
         if let Some(member) = self.members.get_mut(member) {
             member.is_stalled = false;
         }
     }
 
-    /// A run is over after so many deliveries.
+    /// Ends a run after this many deliveries.
     pub(crate) fn end_run(&mut self, place: usize, used_count: u32) {
         let Some(member) = self.members.get_mut(place) else { return };
         let Some(run) = member.run.take() else { return };
@@ -106,7 +107,7 @@ impl Arbiter {
         self.ranking.take_back(place, run.count.saturating_sub(used_count));
     }
 
-    /// Members that need not be listened to: nobody has asked for a message for a while.
+    /// Returns the members to stop watching, because the peer has requested no message for a while.
     pub(crate) fn stop_watching(&mut self) -> Vec<usize> {
         if self.unused_words < UNUSED_WORDS_MAX {
             return Vec::new();
@@ -121,7 +122,7 @@ impl Arbiter {
             .collect()
     }
 
-    /// What to do for a link that takes so many messages.
+    /// Returns the next step for a link with this credit.
     pub(crate) fn turn(&mut self, credit: u32) -> Turn {
         if self.members.iter().any(|member| member.run.is_some()) {
             return Turn::Wait;
@@ -161,8 +162,8 @@ impl Arbiter {
             .collect()
     }
 
-    /// The members that could hand out a message now, and the rank of that message. Sequence numbers of different queues do not compare, so the time of
-    /// arrival stands for them.
+    /// Returns the members that could deliver a message now, with the rank of that message. Sequence numbers of
+    /// different queues are not comparable, so the arrival time replaces them.
     fn candidates(&self) -> impl Iterator<Item = (usize, Rank)> {
         self.members.iter().enumerate().filter_map(|(place, member)| {
             let head = member.head.flatten().filter(|_| member.is_present && !member.is_stalled)?;
@@ -179,7 +180,7 @@ impl Arbiter {
         }
     }
 
-    /// A run from the member that goes first, up to where the next member would go first.
+    /// Returns a run from the first member, up to the point where the next member would be first.
     fn run_of_first(&self, credit: u32) -> Option<Grant> {
         let (member, _) = self.candidates().min_by_key(|(_, rank)| *rank)?;
         let others = self.candidates().filter(|(place, _)| *place != member);
@@ -188,11 +189,11 @@ impl Arbiter {
         Some(Grant { member, count: credit, not_after })
     }
 
-    /// One run from each member whose turn comes while there is credit.
+    /// Returns one run for each member whose turn comes before the credit is used up.
     fn shares(&mut self, credit: u32) -> Vec<Grant> {
         let places: Vec<usize> = self.candidates().map(|(place, _)| place).collect();
         let mut counts = vec![0; self.members.len()];
-        // A member that had nothing to give, or was given back a start, has saved nothing up.
+        // A member that was empty, or whose starts were returned, does not accumulate a share.
         places.iter().for_each(|place| self.ranking.activate(*place));
         for _ in 0..credit {
             let next = self.candidates().min_by_key(|(_, rank)| *rank);
@@ -249,13 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_for_before_all_heads_are_known() {
+    fn no_run_is_granted_before_all_heads_are_known() {
         let mut arbiter = arbiter(&settings(OrderPolicy::Strict));
         arbiter.hear(2, 1, head(1));
         assert_eq!(arbiter.turn(5), Turn::Wait);
         arbiter.hear(0, 1, None);
         arbiter.hear(1, 0, head(1));
-        assert_eq!(arbiter.turn(5), Turn::Wait, "a word of another question");
+        assert_eq!(arbiter.turn(5), Turn::Wait, "the report has an outdated serial");
         arbiter.hear(1, 1, None);
         assert_eq!(arbiter.turn(0), Turn::Nothing);
         assert_eq!(runs(arbiter.turn(5)), [(2, 5)]);
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_takes_the_first_that_has_something() {
+    fn strict_selects_the_first_member_with_a_message() {
         let mut arbiter = arbiter(&settings(OrderPolicy::Strict));
         hear(&mut arbiter, [None, head(9), head(1)]);
         assert_eq!(runs(arbiter.turn(5)), [(1, 5)]);
@@ -272,11 +273,11 @@ mod tests {
         arbiter.end_run(1, 5);
         assert_eq!(runs(arbiter.turn(1000)), [(0, RUN_COUNT_MAX)]);
         arbiter.leave(0);
-        assert_eq!(runs(arbiter.turn(1)), [(1, 1)], "a run ends with its member");
+        assert_eq!(runs(arbiter.turn(1)), [(1, 1)], "a run is limited to its member");
     }
 
     #[test]
-    fn fifo_takes_the_oldest_up_to_the_next_oldest() {
+    fn fifo_selects_the_oldest_up_to_the_next_oldest() {
         let mut arbiter = arbiter(&settings(OrderPolicy::Fifo));
         hear(&mut arbiter, [head(9), head(3), head(5)]);
         let grant = Grant { member: 1, count: 4, not_after: Some(Timestamp::from_millis(5000)) };
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn aged_lets_the_old_go_before_the_urgent() {
+    fn aged_selects_an_old_message_before_an_urgent_one() {
         let mut arbiter = arbiter(&settings(OrderPolicy::Aged));
         // Offsets 0, 30 and 300 s.
         hear(&mut arbiter, [head(1000), head(980), head(690)]);
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn weighted_members_share_and_get_back_what_they_did_not_use() {
+    fn weighted_members_share_and_regain_unused_starts() {
         let mut settings = settings(OrderPolicy::Weighted);
         for (member, weight) in settings.members.iter_mut().zip([4, 2, 1]) {
             member.weight = Some(weight);
@@ -316,11 +317,7 @@ mod tests {
             arbiter.end_run(member, used);
         }
         let granted = runs(arbiter.turn(2));
-        assert_eq!(
-            granted,
-            [(1, 1), (2, 1)],
-            "it is not charged for what it did not give, and has saved up nothing"
-        );
+        assert_eq!(granted, [(1, 1), (2, 1)], "unused starts are not charged and do not accumulate");
         granted.into_iter().for_each(|(member, count)| arbiter.end_run(member, count));
         let mut counts = [0; 3];
         for _ in 0..70 {
@@ -331,12 +328,12 @@ mod tests {
             }
         }
         for (count, share) in counts.into_iter().zip([40_u32, 20, 10]) {
-            assert!(count.abs_diff(share) <= 1, "one at a time is as fair: {counts:?}");
+            assert!(count.abs_diff(share) <= 1, "single messages have the same shares: {counts:?}");
         }
     }
 
     #[test]
-    fn a_member_that_gives_nothing_is_not_asked_again_and_again() {
+    fn a_member_that_delivers_nothing_is_not_granted_a_run_repeatedly() {
         let mut arbiter = arbiter(&settings(OrderPolicy::Strict));
         hear(&mut arbiter, [head(1), head(2), None]);
         assert_eq!(runs(arbiter.turn(1)), [(0, 1)]);
@@ -352,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_nothing_stops_to_listen() {
+    fn members_are_not_watched_without_credit() {
         let mut arbiter = arbiter(&settings(OrderPolicy::Strict));
         hear(&mut arbiter, [None, None, None]);
         assert_eq!(arbiter.stop_watching(), [0; 0]);

@@ -1,4 +1,4 @@
-//! What a link of a group holds: whose message each lock is, and how many there may be.
+//! The locks of a queue group link: the member of each lock, and the limit on their number.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -9,23 +9,23 @@ use rustc_hash::FxHashMap;
 
 use crate::connection::link::EntityRef;
 
-/// Locks that ran out and whose messages' whereabouts are still known, so that the queue itself tells a late peer what became of them.
+/// The limit on expired locks whose member is still stored, so that a late settlement receives the error of its queue.
 const RUN_OUT_COUNT_MAX: usize = 1024;
 
-/// A locked message that went out over the link.
+/// A locked message that was sent on the link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldLock {
-    /// Which of the group's members it came from.
+    /// The member of the queue group that delivered it.
     pub(crate) member: usize,
     pub(crate) entity: EntityRef,
     until: Timestamp,
 }
 
-/// How a peer parts with a lock.
+/// The way in which a peer ends a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockEnd {
     Settled,
-    /// It lets the message go as if it had never had it.
+    /// The message is released as if it had not been delivered.
     Released,
 }
 
@@ -42,14 +42,14 @@ impl LockEnd {
 #[derive(Default)]
 pub(crate) struct HeldLocks {
     locks: FxHashMap<LockToken, HeldLock>,
-    /// Those that count: not settled, and not run out.
+    /// The locks that count: neither settled nor expired.
     live: BTreeSet<(Timestamp, [u8; 16])>,
-    /// Those that have run out, oldest first, and perhaps some that are settled or renewed.
+    /// The expired locks, oldest first. May contain some that were settled or renewed.
     run_out: VecDeque<LockToken>,
     pace: Pace,
 }
 
-/// How many were settled in the last while.
+/// Counts the settlements of the last interval.
 #[derive(Default)]
 struct Pace {
     since: Timestamp,
@@ -67,7 +67,7 @@ impl HeldLocks {
         self.locks.get(&token).copied()
     }
 
-    /// The peer settles it: it counts no more, and is not heard of again. What was only let go is no sign of being fast.
+    /// Removes a lock that the peer settles. A release does not count as a fast settlement.
     pub(crate) fn remove(&mut self, now: Timestamp, token: LockToken, end: LockEnd) -> Option<HeldLock> {
         let lock = self.locks.remove(&token)?;
         if self.live.remove(&(lock.until, token.to_bytes())) && end == LockEnd::Settled {
@@ -76,16 +76,17 @@ impl HeldLocks {
         Some(lock)
     }
 
-    /// The lock runs longer than was known.
+    /// Extends a lock.
     pub(crate) fn renew(&mut self, token: LockToken, until: Timestamp) {
         let Some(lock) = self.locks.get_mut(&token) else { return };
         self.live.remove(&(lock.until, token.to_bytes()));
-        // Also one that seems to have run out: the word came late.
+        // Also one that seems to have expired: the report of the renewal arrived late.
         self.live.insert((until, token.to_bytes()));
         lock.until = until;
     }
 
-    /// How many more it may hold, if that is `max` or what it settled lately.
+    /// Returns how many more locks the peer may hold. The limit is `max` or the number of recent settlements, if that
+    /// is larger.
     pub(crate) fn room(&mut self, now: Timestamp, max: u32) -> u32 {
         while let Some((_, token)) = self.live.first().filter(|(until, _)| *until <= now) {
             self.run_out.push_back(LockToken::from_bytes(*token));
@@ -96,7 +97,7 @@ impl HeldLocks {
         max.max(self.pace.of(now)).saturating_sub(held)
     }
 
-    /// A peer may never say a word about them.
+    /// Drops the oldest expired locks above the limit, because a peer may never settle them.
     fn forget_run_out(&mut self) {
         while self.run_out.len() > RUN_OUT_COUNT_MAX
             && let Some(token) = self.run_out.pop_front()
@@ -109,7 +110,7 @@ impl HeldLocks {
         }
     }
 
-    /// When the next lock runs out.
+    /// Returns the time at which the next lock expires.
     pub(crate) fn next_end(&self) -> Option<Timestamp> {
         self.live.first().map(|(until, _)| *until)
     }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_or_has_run_out_makes_room() {
+    fn settled_and_expired_locks_make_room() {
         let mut held = held(3);
         assert_eq!(held.room(at(0), 3), 0);
         assert_eq!(held.next_end(), Some(at(1000)));
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(held.room(at(1000), 3), 2);
         held.renew(token(2), at(5000));
         assert_eq!(held.room(at(4999), 3), 2);
-        assert!(held.get(token(0)).is_some(), "whose it was is still known");
+        assert!(held.get(token(0)).is_some(), "the member of the lock is still stored");
     }
 
     #[test]
@@ -182,20 +183,20 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_never_settles_fills_nothing() {
+    fn a_peer_that_never_settles_uses_limited_memory() {
         let count = 3 * RUN_OUT_COUNT_MAX as u64;
         let mut held = held(count);
         held.room(at(999), 1);
-        assert!(held.get(token(0)).is_some(), "none has run out");
+        assert!(held.get(token(0)).is_some(), "no lock has expired");
         held.renew(token(0), at(100_000));
         held.room(at(1000 + count), 1);
         assert_eq!((held.locks.len(), held.run_out.len()), (RUN_OUT_COUNT_MAX + 1, RUN_OUT_COUNT_MAX));
-        assert!(held.get(token(0)).is_some(), "it has not run out");
+        assert!(held.get(token(0)).is_some(), "the lock has not expired");
         assert!(held.get(token(1)).is_none() && held.get(token(count - 1)).is_some());
     }
 
     #[test]
-    fn who_settles_fast_may_hold_more() {
+    fn a_peer_that_settles_fast_may_hold_more() {
         let mut held = held(50);
         for n in 0..40 {
             held.remove(at(n), token(n), LockEnd::Settled);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lets_go_fast_may_not() {
+    fn a_peer_that_releases_fast_may_not_hold_more() {
         let mut held = held(50);
         for n in 0..40 {
             held.remove(at(n), token(n), LockEnd::of(&Settlement::Release));

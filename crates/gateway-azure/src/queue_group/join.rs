@@ -1,4 +1,4 @@
-//! Links of groups as they come, and members as they come and go.
+//! New links to queue groups, and members that appear and disappear.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::hub::is_hub;
 use crate::queue_group::QueueGroups;
 use crate::receiving::sessions::SessionFilter;
 
-/// How often a member that is not there is looked for.
+/// The interval between lookups of an absent member.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 const NOT_FOUND: i32 = 404;
 
@@ -97,7 +97,7 @@ impl QueueGroups {
         Ok(number)
     }
 
-    /// The shard of a member has looked for it.
+    /// Handles a shard's lookup of a member.
     pub(crate) fn on_member_found(
         &mut self,
         context: &mut Context<'_>,
@@ -139,7 +139,7 @@ impl QueueGroups {
         }
     }
 
-    /// The shard of a member has attached the receiver, or has refused to.
+    /// Handles a shard's answer to the attach of a receiver at a member.
     pub(crate) fn on_member_attached(
         &mut self,
         context: &mut Context<'_>,
@@ -164,8 +164,8 @@ impl QueueGroups {
         let (group, member) = (joining.group, joining.member);
         let refusal = refusal(error, Some(&joining.path));
         if is_passing(error) {
-            // Nothing is under way with its number that could come late: it serves for the next question. A member may be away for
-            // days, and a connection has not so many numbers.
+            // No request with this number is in flight, so no late answer can arrive: the number is reused for the next
+            // lookup. A member may be absent for days, and the numbers of a connection are limited.
             joining.entity = None;
             self.miss_member(context, MemberOf { group, member }, refusal, Some(number));
         } else {
@@ -203,7 +203,7 @@ impl QueueGroups {
         self.open_queue_group(context, of.group);
     }
 
-    /// A member is not there, or not any more. The others go on without it, and it is looked for.
+    /// Marks a member as absent. The link continues with the others, and the lookup of the member is repeated.
     fn miss_member(
         &mut self,
         context: &mut Context<'_>,
@@ -221,7 +221,8 @@ impl QueueGroups {
         self.open_queue_group(context, of.group);
     }
 
-    /// Opens the link when every member was asked, if any is there; a link that is open goes on.
+    /// Opens the link after the answers for all members, if at least one is present. A link that is already open
+    /// continues.
     fn open_queue_group(&mut self, context: &mut Context<'_>, number: LinkNumber) {
         let Some(link) = context.links.get_mut(number) else { return };
         let LinkKind::QueueGroup(group) = &mut link.kind else { return };
@@ -234,7 +235,7 @@ impl QueueGroups {
                 Membership::Absent { why, .. } => Some(why),
                 _ => None,
             });
-            // Who is there and does not serve is worth more words than who is not there.
+            // An error of a member that exists is reported in preference to a missing member.
             let Some(why) = whys.max_by_key(|why| why.status != NOT_FOUND) else { return };
             let text = format!("none of its members can be received from: {}", why.description);
             let refusal = Refusal { description: text, ..why.clone() };
@@ -247,7 +248,7 @@ impl QueueGroups {
         self.arbitrate(context, number);
     }
 
-    /// Ends the link, or does not let it begin.
+    /// Detaches the link, or rejects its attach.
     fn refuse_queue_group(&mut self, context: &mut Context<'_>, number: LinkNumber, why: Refusal) {
         let Some(link) = context.remove_link(number) else { return };
         let LinkKind::QueueGroup(group) = link.kind else { return };
@@ -259,7 +260,7 @@ impl QueueGroups {
         }
     }
 
-    /// A shard has detached the receiver at a member.
+    /// Handles a receiver at a member that the shard has detached.
     pub(crate) fn on_member_closed(
         &mut self,
         context: &mut Context<'_>,
@@ -278,7 +279,7 @@ impl QueueGroups {
         self.miss_member(context, of, close_refusal(reason, &path), None);
     }
 
-    /// Looks for members that were absent, and lets links go on whose locks have run out. Says when to come again.
+    /// Looks up absent members, and resumes links whose locks have expired. Sets the time of the next check.
     pub(crate) fn tend_queue_groups(&mut self, context: &mut Context<'_>) {
         if self.wake_at.is_none_or(|at| at > context.millis) {
             return;
@@ -317,7 +318,7 @@ impl QueueGroups {
     }
 }
 
-/// The group that the path names, if it names one.
+/// Returns the queue group at the path, if there is one.
 pub(crate) fn queue_group_of(context: &Context<'_>, path: &EntityPath) -> Option<Arc<QueueGroupSettings>> {
     context.namespace.broker.queue_groups().get(&path.name).map(Arc::clone)
 }
@@ -331,7 +332,7 @@ fn set_membership(context: &mut Context<'_>, group: LinkNumber, member: usize, m
     }
 }
 
-/// The right to listen to the group, or else to each of its members.
+/// Returns the required rights: Listen on the queue group, or else on each of its members.
 pub(crate) fn queue_group_needs(
     context: &Context<'_>,
     access: &Access,
@@ -357,7 +358,7 @@ pub(crate) fn queue_group_needs(
     }
 }
 
-/// Whether a member may come (back) by itself.
+/// Returns whether the member may become available by itself.
 fn is_passing(error: &Error) -> bool {
     use engine::Error as E;
     let Error::Engine(error) = error else { return false };
@@ -388,7 +389,7 @@ pub(crate) fn check_sub_queue(path: &EntityPath, settings: &QueueGroupSettings) 
     Err(Refusal::not_allowed(text))
 }
 
-/// The members, each with something behind its name.
+/// Returns the names of the members, each with the suffix.
 fn names(settings: &QueueGroupSettings, suffix: &str) -> String {
     let names: Vec<_> = settings.members.iter().map(|member| format!("'{}{suffix}'", member.name)).collect();
     names.join(", ")

@@ -1,4 +1,4 @@
-//! Runs: how the messages of a group's members reach its link.
+//! Runs, which transfer messages of the members to the link of a queue group.
 
 use peeklock_broker::PeerId;
 use peeklock_broker::engine::{self, Head, ReceiveMode};
@@ -12,11 +12,11 @@ use crate::connection::link::{EntityRef, LinkKind, LinkNumber};
 use crate::queue_group::QueueGroups;
 
 impl QueueGroups {
-    /// The peer has given or taken credit, or drains.
+    /// Handles a change of the peer's credit, or a drain.
     pub(crate) fn on_queue_group_flow(&mut self, context: &mut Context<'_>, number: LinkNumber, drain: bool) {
         if let Some(LinkKind::QueueGroup(group)) = context.links.get_mut(number).map(|link| &mut link.kind) {
             if drain && !group.is_draining {
-                // What was just sent must not be missed because the word about it is still on its way.
+                // A message that was just sent must not be missed while its head report is still in flight.
                 group.arbiter.doubt();
             }
             group.is_draining = drain;
@@ -24,7 +24,7 @@ impl QueueGroups {
         }
     }
 
-    /// Does what is to be done next for the link, if anything is.
+    /// Performs the next step for the link, if there is one.
     pub(crate) fn arbitrate(&mut self, context: &mut Context<'_>, number: LinkNumber) {
         let now = context.namespace.broker.clock().now();
         let Some(link) = context.links.get_mut(number) else { return };
@@ -36,7 +36,7 @@ impl QueueGroups {
         let sendable = context.connection.sendable(id);
         let room = match group.mode {
             ReceiveMode::PeekLock => group.held.room(now, group.settings.max_outstanding),
-            // Nothing is outstanding.
+            // There are no locks.
             ReceiveMode::ReceiveAndDelete => u32::MAX,
         };
         let waits_for_lock = group.held.next_end().filter(|_| sendable > 0 && room == 0);
@@ -63,7 +63,7 @@ impl QueueGroups {
         }
     }
 
-    /// A drain is done: the peer's own, or the end of a run.
+    /// Handles the end of a drain: that of the peer, or the end of a run.
     pub(crate) fn on_drained(&mut self, context: &mut Context<'_>, number: LinkNumber) {
         let Some(link) = context.links.get_mut(number) else { return };
         let LinkKind::Receiver(receiver) = &mut link.kind else { return };
@@ -77,7 +77,7 @@ impl QueueGroups {
         self.arbitrate(context, group);
     }
 
-    /// A member tells what it would hand out next.
+    /// Handles a member's report of its next message.
     pub(crate) fn on_head(
         &mut self,
         context: &mut Context<'_>,
@@ -96,7 +96,7 @@ impl QueueGroups {
         self.arbitrate(context, group);
     }
 
-    /// The peer settles a message of a group's link: there is room for another, once the settlement is on its way.
+    /// Removes the lock of a message that the peer settles, and requests another message. The settlement is sent first.
     pub(crate) fn release_lock(
         &mut self,
         context: &mut Context<'_>,
@@ -152,7 +152,7 @@ fn start_run(context: &mut Context<'_>, number: LinkNumber, Grant { member, coun
     context.push(shard, Take { receiver, limit, not_after });
 }
 
-/// A locked message has gone out over the link of a group.
+/// Stores the lock of a message that was sent on the link of a queue group.
 pub(crate) fn hold_lock(context: &mut Context<'_>, delivery: &engine::Delivery) {
     let number = LinkNumber(PeerId::local(delivery.receiver));
     let Some(LinkKind::Receiver(receiver)) = context.links.get_mut(number).map(|link| &link.kind) else {
@@ -169,7 +169,7 @@ pub(crate) fn hold_lock(context: &mut Context<'_>, delivery: &engine::Delivery) 
     }
 }
 
-/// The entity that holds the message of a delivery on this link.
+/// Returns the entity that owns the message of a delivery on this link.
 pub(crate) fn entity_of(context: &Context<'_>, number: LinkNumber, token: LockToken) -> Option<EntityRef> {
     match &context.links.get(number)?.kind {
         LinkKind::Receiver(receiver) => Some(receiver.entity),
@@ -178,7 +178,7 @@ pub(crate) fn entity_of(context: &Context<'_>, number: LinkNumber, token: LockTo
     }
 }
 
-/// The same with its name.
+/// Does the same, and returns its name, too.
 pub(crate) fn source_of(
     context: &Context<'_>,
     number: LinkNumber,

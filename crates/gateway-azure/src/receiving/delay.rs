@@ -1,7 +1,7 @@
-//! How an abandoned message says when it wants to be delivered again.
+//! The delay after which an abandoned message is delivered again.
 //!
-//! SDKs have no word for it, but they can change properties with a settlement. Two names are reserved for it; they are taken out of the
-//! changes and never stored.
+//! SDKs have no parameter for it, but they can change properties with a settlement. Two property names are reserved for
+//! it; they are removed from the changes and never stored.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::error::Refusal;
 
 const AFTER_MS: &str = "peeklock-retry-after-ms";
 const AFTER: &str = "peeklock-retry-after";
-/// How .NET sends a `TimeSpan`: a number of ticks.
+/// The descriptor of a .NET `TimeSpan`: a number of ticks.
 const TIMESPAN: &str = "com.microsoft:timespan";
 
-/// Takes the delay out of the properties that an abandonment sets.
+/// Removes the delay from the properties that an abandonment sets, and returns it.
 pub(crate) fn take_delay(properties: &mut Vec<(Value, Value)>) -> Result<Option<Duration>, Refusal> {
     let mut take = |name: &str| {
         let at = properties.iter().position(|(key, _)| key.as_str() == Some(name))?;
@@ -68,12 +68,12 @@ mod tests {
     fn taken(key: &'static str, value: impl Into<Value>) -> Result<Option<Duration>, Refusal> {
         let mut properties = vec![("kept".into(), 1.into()), (key.into(), value.into())];
         let delay = take_delay(&mut properties);
-        assert_eq!(properties, vec![("kept".into(), Value::Int(1))], "it is never stored");
+        assert_eq!(properties, vec![("kept".into(), Value::Int(1))], "the delay is never stored");
         delay
     }
 
     #[test]
-    fn a_delay_is_told_in_many_ways() {
+    fn all_forms_of_a_delay_are_parsed() {
         let minute_and_half = Ok(Some(Duration::from_secs(90)));
         let told = |delay: Result<_, Refusal>| delay.map_err(|refusal| refusal.description);
         assert_eq!(told(taken(AFTER_MS, 90_000)), minute_and_half);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_delay_is_refused() {
+    fn invalid_delays_are_rejected() {
         assert!(taken(AFTER_MS, -1).is_err());
         assert!(taken(AFTER_MS, 1.5).is_err());
         assert!(taken(AFTER_MS, "PT1S").is_err());
@@ -99,11 +99,11 @@ mod tests {
         assert!(taken(AFTER, f64::INFINITY).is_err());
         assert!(taken(AFTER, "soon").is_err());
         assert!(taken(AFTER, Value::Boolean(true)).is_err());
-        assert!(taken(AFTER, i64::MAX).is_err(), "longer than anybody waits");
+        assert!(taken(AFTER, i64::MAX).is_err(), "longer than the largest delay");
     }
 
     #[test]
-    fn durations_in_words_are_read_exactly() {
+    fn iso_durations_are_parsed_exactly() {
         let seconds = |text| parse_duration(text).map(|duration| duration.as_secs_f64());
         assert_eq!(seconds("P1W2DT3H4M5.25S"), Some(604_800.0 + 172_800.0 + 10_800.0 + 240.0 + 5.25));
         assert_eq!(seconds("PT0.5S"), Some(0.5));

@@ -18,7 +18,7 @@ use crate::queue_group::runs::hold_lock;
 use crate::receiving::Receiving;
 
 impl Receiving {
-    /// Passes on deliveries in order. Gives those back for which there is no room now.
+    /// Sends deliveries in order. Returns those for which there is no room now.
     pub(crate) fn deliver_run(
         &mut self,
         context: &mut Context<'_>,
@@ -31,7 +31,7 @@ impl Receiving {
                 DeliveredBody::Whole(body) => {
                     match self.deliver(context, queue_groups, shard, &delivery, &body) {
                         Ok(()) => None,
-                        // One that waits for a large message on its own link waits here, too.
+                        // A delivery that waits for a large message on its own link waits here, too.
                         Err(SendError::Blocked | SendError::Incomplete) => {
                             Some(Delivered { delivery, body: DeliveredBody::Whole(body) })
                         }
@@ -94,7 +94,7 @@ impl Receiving {
         sent
     }
 
-    /// Counts a delivery as passed on, and tells the shard when enough of them have made room.
+    /// Counts a delivery as passed to the link, and reports the freed window to the shard once it is large enough.
     pub(crate) fn pass(
         &mut self,
         context: &mut Context<'_>,
@@ -114,14 +114,14 @@ impl Receiving {
         if let Some(size_bytes) = returned {
             context.push(usize::from(shard.0), Window { receiver, size_bytes });
         }
-        // The limit was the window's; if that has moved meanwhile, nobody else tells.
+        // The session window set the limit. If the window has moved since, no other event causes a grant.
         if is_spent && context.connection.sendable(id) > 0 {
             self.grant(context, queue_groups, number, Drain::Keep);
         }
     }
 
-    /// Tells the shard how many deliveries the link takes: what the peer has credit for, and no more than its window lets out. What lies
-    /// beyond the window is better off in the queue, where another receiver can have it.
+    /// Reports to the shard how many deliveries the link accepts: the peer's credit, up to the session window. Messages
+    /// beyond the window stay in the queue, where another receiver can get them.
     pub(crate) fn grant(
         &mut self,
         context: &mut Context<'_>,
@@ -146,7 +146,8 @@ impl Receiving {
     }
 }
 
-/// A message whose stored form is damaged would come back for ever; the dead-letter queue is where somebody looks at it.
+/// Dead-letters a message whose stored form is damaged. It would be delivered again for ever; in the dead-letter queue
+/// an operator can inspect it.
 pub(crate) fn set_aside(
     context: &mut Context<'_>,
     shard: ShardId,
@@ -161,7 +162,7 @@ pub(crate) fn set_aside(
     context.settle(usize::from(shard.0), SettleWaiter::Nobody, settle);
 }
 
-/// A delivery that cannot reach its receiver returns to the queue, uncounted.
+/// Returns a delivery that cannot reach its receiver to the queue, without counting it.
 pub(crate) fn give_back(context: &mut Context<'_>, shard: ShardId, delivery: &engine::Delivery) {
     let (entity, sub_queue, token) = (delivery.entity, delivery.sub_queue, delivery.token);
     context.push(usize::from(shard.0), Release { entity, sub_queue, token });

@@ -1,4 +1,4 @@
-//! What a receiver's delivery state asks of the queue.
+//! Maps a receiver's delivery state to a settlement.
 
 use peeklock_amqp::{AmqpError, DeliveryState, Fields, Value};
 use peeklock_broker::engine::Settlement;
@@ -8,7 +8,7 @@ use crate::connection::request::Mirror;
 use crate::error::Refusal;
 use crate::receiving::delay::take_delay;
 
-/// `Ok(None)`: nothing is asked for yet.
+/// Returns the settlement, or `Ok(None)` if the state does not require one yet.
 pub(crate) fn settlement_of(
     state: Option<DeliveryState>,
     settled: bool,
@@ -18,7 +18,8 @@ pub(crate) fn settlement_of(
         Some(DeliveryState::Released) => (Settlement::Release, Mirror::Released),
         Some(DeliveryState::Modified { undeliverable_here, message_annotations, .. }) => {
             let properties = entries(message_annotations.unwrap_or_default());
-            // SDK quirk: Python says "delivery failed" for both; only this field tells a deferral from an abandonment.
+            // SDK quirk: Python sends "delivery failed" for both; only this field distinguishes a deferral from an
+            // abandonment.
             let settlement = match undeliverable_here {
                 Some(true) => Settlement::Defer { patch: encode_patch(properties)? },
                 _ => abandon(properties)?,
@@ -31,13 +32,14 @@ pub(crate) fn settlement_of(
         Some(DeliveryState::Transactional { .. } | DeliveryState::Declared { .. }) => {
             return Err(Refusal::bad_request("a settlement names one outcome; this state is none"));
         }
-        // Forgotten without a word: the message was not worked on as far as anybody can tell.
+        // Settled without an outcome: there is no sign that the message was processed.
         None if settled => (Settlement::Release, Mirror::Released),
         None | Some(DeliveryState::Received { .. }) => return Ok(None),
     }))
 }
 
-/// The reason and description travel in the error's info; what else is there are properties to set, and so is a reason that is no text.
+/// Returns the dead-letter settlement. The reason and description are in the error's info; all other values there, and
+/// a reason that is not a text, are properties to set.
 fn dead_letter(error: Option<AmqpError>) -> Result<Settlement, Refusal> {
     let mut info = error.and_then(|error| error.info).unwrap_or_default();
     let mut take = |key: &str| {
@@ -49,7 +51,7 @@ fn dead_letter(error: Option<AmqpError>) -> Result<Settlement, Refusal> {
     Ok(Settlement::DeadLetter { reason, description, patch: encode_patch(entries(info))? })
 }
 
-/// An abandonment that sets these properties, one of which may say when to deliver the message again.
+/// Returns an abandonment that sets these properties, one of which may be the delay until the next delivery.
 pub(crate) fn abandon(mut properties: Vec<(Value, Value)>) -> Result<Settlement, Refusal> {
     let delay = take_delay(&mut properties)?;
     Ok(Settlement::Abandon { patch: encode_patch(properties)?, delay })

@@ -1,14 +1,14 @@
-//! What a JMS client may want of a receiver and Service Bus over plain AMQP does not have. Whoever ignored it would hand out messages
-//! that the client has not asked for.
+//! Rejects receiver options of JMS clients that Service Bus does not support over plain AMQP. If they were ignored, the
+//! client would receive messages that it has not selected.
 
 use peeklock_amqp::{Attach, Role, Value};
 
 use crate::error::Refusal;
 use crate::hub::SELECTOR;
 
-/// The other form of the selector's descriptor.
+/// The numeric form of the selector's descriptor.
 const SELECTOR_CODE: u64 = 0x0000_468C_0000_0004;
-/// The mode of a link that sees messages and leaves them.
+/// The mode of a link that browses messages without removing them.
 const COPY: &str = "copy";
 
 pub(crate) fn check(attach: &Attach) -> Result<(), Refusal> {

@@ -1,4 +1,4 @@
-//! Sessions as links ask for them: the filter of an attach, and what the answer says of the session that was locked.
+//! Session requests of links: the filter of an attach, and the session in its reply.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ const FILTER: &str = "com.microsoft:session-filter";
 const TIMEOUT: &str = "com.microsoft:timeout";
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
 
-/// How long a receiver waits for the next session when it does not say.
+/// The default time that a receiver waits for the next session.
 const WAIT_DEFAULT: Duration = Duration::from_secs(65);
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// What a receiver wants of sessions, and in which style it says so.
+/// The session that a receiver requests, and the encoding of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SessionFilter {
     pub(crate) ask: SessionAsk,
-    /// SDK quirk: Go can read nothing but a described value, JavaScript and .NET nothing but a plain one. So the answer comes in the
-    /// style of the question.
+    /// SDK quirk: Go decodes only a described value, JavaScript and .NET only a plain one. So the reply uses the
+    /// encoding of the request.
     descriptor: Option<Value>,
 }
 
 impl SessionFilter {
-    /// `None` if the attach speaks of no session.
+    /// Decodes the session filter. Returns `None` if the attach has none.
     pub(crate) fn of(attach: &Attach) -> Result<Option<Self>, Refusal> {
         let filter = attach.source.as_ref().and_then(|source| source.filter.as_ref());
         let Some(value) = filter.and_then(|filter| filter.get(FILTER)) else { return Ok(None) };
@@ -47,7 +47,7 @@ impl SessionFilter {
         Ok(Some(SessionFilter { ask, descriptor }))
     }
 
-    /// Tells the receiver which session it holds, and until when.
+    /// Writes the locked session and the end of its lock to the attach reply.
     pub(crate) fn fill(&self, held: &HeldSession, reply: &mut AttachReply) {
         let id = Value::String(Text::from(held.session.as_str().to_owned()));
         let id = match &self.descriptor {
@@ -65,11 +65,11 @@ fn wait_of(properties: Option<&Fields>) -> Duration {
     millis.map_or(WAIT_DEFAULT, |millis| Duration::from_millis(millis).min(WAIT_MAX))
 }
 
-/// A time as .NET counts it: tenths of a microsecond since the year 1.
+/// Returns the time in .NET ticks: tenths of a microsecond since the year 1.
 fn ticks(at: Timestamp) -> i64 {
     const UNIX_EPOCH_TICKS: i64 = 621_355_968_000_000_000;
     const TICKS_PER_MS: i64 = 10_000;
-    // SDK quirk: .NET and JavaScript cannot show a time beyond the year 9999.
+    // SDK quirk: .NET and JavaScript cannot represent a time beyond the year 9999.
     const TICKS_MAX: i64 = 3_155_378_975_999_999_999;
     let millis = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
     millis.saturating_mul(TICKS_PER_MS).saturating_add(UNIX_EPOCH_TICKS).min(TICKS_MAX)
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sdk_asks_in_its_own_style() {
+    fn session_filters_of_all_sdks_are_decoded() {
         assert_eq!(SessionFilter::of(&attach(None, None)).unwrap(), None);
         assert_eq!(asked("a".into(), None), named("a"));
         assert_eq!(asked("".into(), None), named(""));
@@ -113,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_session_id_is_refused() {
+    fn invalid_session_ids_are_rejected() {
         let refused = |value| SessionFilter::of(&attach(Some(value), None)).unwrap_err();
         assert_eq!(refused(Value::Int(1)).condition, condition::INVALID_FIELD);
         assert!(refused("x".repeat(129).into()).description.contains("129 characters"));
     }
 
     #[test]
-    fn the_answer_keeps_the_style_of_the_question() {
+    fn the_reply_uses_the_encoding_of_the_request() {
         let locked_until = Timestamp::from_millis(1_700_000_000_000);
         let held = HeldSession { session: SessionId::parse("chosen").unwrap(), locked_until };
         for question in [Value::Null, Value::described(GO_DESCRIPTOR, Value::Null)] {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_count_from_the_year_one_and_stay_within_dotnets_calendar() {
+    fn ticks_start_at_the_year_one_and_stay_within_the_calendar_of_dotnet() {
         assert_eq!(ticks(Timestamp::ZERO), 621_355_968_000_000_000);
         assert_eq!(ticks(Timestamp::from_millis(1)), 621_355_968_000_010_000);
         assert_eq!(ticks(Timestamp::MAX), 3_155_378_975_999_999_999);

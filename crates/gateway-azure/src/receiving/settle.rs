@@ -16,7 +16,7 @@ use crate::receiving::Receiving;
 use crate::receiving::outcome::settlement_of;
 use crate::transaction::Transactions;
 
-/// The state that a peer gives a delivery.
+/// The state that a peer sends for a delivery.
 pub(crate) struct Disposition {
     pub(crate) delivery: DeliveryId,
     pub(crate) tag: DeliveryTag,
@@ -37,17 +37,17 @@ impl Receiving {
         let (sub_queue, path) = match context.links.get(number).map(|link| &link.kind) {
             Some(LinkKind::Receiver(link)) => (link.sub_queue, &link.path),
             Some(LinkKind::QueueGroup(link)) => (SubQueue::Main, &link.path),
-            // The peer speaks of what it has sent itself. That is answered when it is done, and not before.
+            // The disposition is for a delivery that the peer has sent itself. The gateway answers it when it is done.
             Some(
                 LinkKind::Sender(_) | LinkKind::Publisher(_) | LinkKind::Requests(_) | LinkKind::Coordinator,
             ) => return,
-            // A response: what the peer thinks of it changes nothing.
+            // A response: its disposition has no effect.
             _ => return context.connection.settle(id, delivery, DeliveryState::Accepted),
         };
         let Ok(token) = <[u8; 16]>::try_from(tag.as_slice()) else { return };
         let token = LockToken::from_guid_bytes(token);
         let Some(entity) = entity_of(context, number, token) else {
-            // Of a group, and settled before, or long ago.
+            // The delivery is of a queue group, and was settled or has expired long ago.
             let refusal = lock_lost(path, token);
             return context.connection.settle(id, delivery, DeliveryState::rejected(refusal.into()));
         };

@@ -1,4 +1,4 @@
-//! Large messages on their way out: read range by range, as fast as the peer takes them.
+//! Outgoing large messages: read range by range, as fast as the peer accepts them.
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{Outgoing, SendError};
@@ -17,21 +17,21 @@ use crate::queue_group::runs::hold_lock;
 use crate::receiving::Receiving;
 use crate::receiving::deliver::{give_back, set_aside};
 
-/// What is read at a time. The first range is larger: it must have all that stands in front of the body.
+/// The size of one read. The first range is larger: it must contain everything in front of the body.
 pub(crate) const RANGE_BYTES: u32 = 256 * 1024;
 const _: () = assert!(FRONT_BYTES as usize >= LargeMessage::STORED_FRONT_BYTES_MAX);
 
-/// Deliveries under way, by the number of their link: it has one at a time.
+/// Deliveries in flight, by the number of their link, which has one at a time.
 pub(super) type Streams = FxHashMap<u32, Stream>;
 
 pub(super) struct Stream {
     shard: ShardId,
     delivery: engine::Delivery,
     outgoing: Outgoing,
-    /// How much was read, or is being read.
+    /// The bytes that were read or are being read.
     read_bytes: u32,
     has_begun: bool,
-    /// The peer has no room; goes on with what is held, or with the next range, when it has.
+    /// The peer has no room. The stream resumes with the held range, or with the next one.
     is_stalled: bool,
     held: Option<Bytes>,
     _hold: BodyHold,
@@ -53,7 +53,7 @@ impl Stream {
 }
 
 impl Receiving {
-    /// Gives the delivery back if another large message is under way on its link.
+    /// Starts to send a large message. Returns the delivery if another one is in flight on its link.
     pub(crate) fn start_stream(
         &mut self,
         context: &mut Context<'_>,
@@ -90,7 +90,7 @@ impl Receiving {
         None
     }
 
-    /// Whether a large message is under way on the link, from whichever member of a group.
+    /// Returns whether a large message is in flight on the link, from any member of a queue group.
     fn is_streaming(&self, context: &Context<'_>, number: LinkNumber) -> bool {
         let id_of = |number: u32| context.links.get(LinkNumber(number)).map(|link| link.id);
         let id = id_of(number.0);
@@ -105,7 +105,7 @@ impl Receiving {
         }
     }
 
-    /// Sends a range that was read. Returns whether the message has left: replies may have waited for it.
+    /// Sends a range that was read. Returns whether the message is complete: replies may have waited for it.
     pub(crate) fn on_range(
         &mut self,
         context: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl Receiving {
         token: LockToken,
         bytes: Result<Bytes, String>,
     ) -> bool {
-        // One that was given up may still have been under way.
+        // A read for a dropped stream may have been in flight.
         if self.streams.get(&number.0).is_none_or(|stream| stream.delivery.token != token) {
             return false;
         }
@@ -127,7 +127,7 @@ impl Receiving {
         }
     }
 
-    /// Returns whether it was the last range, and has left.
+    /// Sends a range. Returns whether it was the last one.
     fn send_range(
         &mut self,
         context: &mut Context<'_>,
@@ -186,7 +186,7 @@ impl Receiving {
         }
     }
 
-    /// The message cannot reach its receiver: it returns to the queue.
+    /// Returns a message that cannot reach its receiver to the queue.
     pub(crate) fn give_up_stream(
         &mut self,
         context: &mut Context<'_>,
@@ -199,8 +199,9 @@ impl Receiving {
         }
     }
 
-    /// The message stays locked until the lock runs out; another try may fare better.
-    // SDK quirk: pyamqp takes an aborted delivery for a complete one, so the link has to go.
+    /// Drops a message that cannot be read, and detaches the link if a part of it was sent. The message stays locked
+    /// until the lock expires; a later delivery may succeed.
+    // SDK quirk: pyamqp treats an aborted delivery as a complete one, so the link must be detached.
     fn fail_stream(
         &mut self,
         context: &mut Context<'_>,
@@ -221,7 +222,7 @@ impl Receiving {
         }
     }
 
-    /// The peer has room again.
+    /// Resumes streams when the peer has room again.
     pub(crate) fn resume_streams(&mut self, context: &mut Context<'_>, queue_groups: &mut QueueGroups) {
         let stalled: Vec<_> =
             self.streams.iter().filter(|(_, stream)| stream.is_stalled).map(|(number, _)| *number).collect();
@@ -234,7 +235,7 @@ impl Receiving {
         }
     }
 
-    /// Returns all messages that have not left to their queues.
+    /// Returns all messages that were not sent completely to their queues.
     pub(crate) fn give_up_all(&mut self, context: &mut Context<'_>) {
         for stream in std::mem::take(&mut self.streams).into_values() {
             give_back(context, stream.shard, &stream.delivery);

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::Retired;
 use crate::connection::request::LockWaiter;
 
-/// Settlements whose locks are being looked at.
+/// Settlements whose locks are being checked.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
     waiting: FxHashMap<u32, Check>,
@@ -21,7 +21,8 @@ pub(super) struct Check {
 
 impl Checks {
     pub(super) fn insert(&mut self, check: Check) -> LockWaiter {
-        // No more wait than deliveries can be unsettled, so a number that comes round again is free.
+        // The number of checks is limited by the unsettled deliveries, so a number is free again when the counter wraps
+        // around.
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         self.waiting.insert(number, check);

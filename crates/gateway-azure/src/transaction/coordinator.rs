@@ -31,7 +31,7 @@ const CAPABILITIES: [Symbol; 3] = [
     Symbol::from_static("amqp:multi-ssns-per-txn"),
 ];
 
-/// The transaction that a delivery belongs to, if it belongs to one.
+/// Returns the transaction of a delivery, if it has one.
 pub(crate) fn transaction_of(delivery: &Delivery) -> Option<&Bytes> {
     match delivery.state.as_deref() {
         Some(DeliveryState::Transactional { txn_id, .. }) => Some(txn_id),
@@ -39,14 +39,14 @@ pub(crate) fn transaction_of(delivery: &Delivery) -> Option<&Bytes> {
     }
 }
 
-/// The answer to a step.
+/// Returns the answer to a step.
 pub(crate) fn in_transaction(txn_id: Bytes, outcome: DeliveryState) -> DeliveryState {
     DeliveryState::Transactional { txn_id, outcome: Some(Box::new(outcome)) }
 }
 
 impl Transactions {
-    /// A control link. Needs no token: some clients open it before they put one, and what a transaction does is allowed or not by the
-    /// links on which it is done.
+    /// Attaches a control link. It requires no token: some clients open it before they put one, and the links of the
+    /// steps check the rights.
     pub(crate) fn start_coordinator(
         &mut self,
         context: &mut Context<'_>,
@@ -64,7 +64,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// A declare or a discharge.
+    /// Handles a declare or a discharge.
     pub(crate) fn on_control(
         &mut self,
         context: &mut Context<'_>,
@@ -83,7 +83,7 @@ impl Transactions {
         context.connection.settle(id, delivery.id, state);
     }
 
-    /// `None`: the answer comes when the commit is done.
+    /// Returns the answer, or `None` if it is sent when the commit is done.
     fn control(
         &mut self,
         context: &mut Context<'_>,
@@ -141,7 +141,7 @@ impl Transactions {
                         });
                     }
                     HeldBody::Kept(body) => messages.add_kept(body, attributes),
-                    // Each was put in place of an upload before.
+                    // Every upload was replaced before.
                     HeldBody::Upload(_) => {}
                 }
             }
@@ -152,7 +152,7 @@ impl Transactions {
         batch.ask(numbered(transaction.0), commit);
     }
 
-    /// Continues a commit whose large bodies are durable, or refuses it.
+    /// Continues a commit whose large bodies are durable, or rejects it.
     pub(crate) fn on_kept(
         &mut self,
         context: &mut Context<'_>,
@@ -174,7 +174,7 @@ impl Transactions {
         }
     }
 
-    /// The shard has committed a transaction, or refused to.
+    /// Handles the shard's answer to a commit.
     pub(crate) fn on_committed(
         &mut self,
         context: &mut Context<'_>,
@@ -200,9 +200,10 @@ impl Transactions {
         context.connection.settle(link.id, delivery, state);
     }
 
-    /// Settles a delivery whose outcome a commit has applied. It leaves before the answer to the discharge, so a client that detaches as
-    /// soon as it has that answer holds no delivery that is gone. It names the transaction, as the settlement did: azure-messaging-servicebus
-    /// compares the two, and ends its connection on a bare rejected outcome.
+    /// Settles a delivery whose outcome a commit has applied. The settlement is sent before the answer to the
+    /// discharge, so a client that detaches on that answer holds no delivery that was removed. It names the
+    /// transaction, as the peer's settlement did: azure-messaging-servicebus compares the two, and ends its connection
+    /// on a bare rejected outcome.
     fn settle_retired(
         &mut self,
         context: &mut Context<'_>,
@@ -216,7 +217,7 @@ impl Transactions {
         }
     }
 
-    /// A peer sends messages that are stored when the transaction is committed.
+    /// Adds messages of a peer that are stored when the transaction is committed.
     pub(crate) fn on_transactional_message(
         &mut self,
         context: &mut Context<'_>,
@@ -259,7 +260,7 @@ impl Transactions {
         self.add_send(context.millis, txn_id, HeldSend { target, entity, messages })
     }
 
-    /// A receiver settles a delivery; it takes effect when the transaction is committed.
+    /// Adds a settlement of a receiver that takes effect when the transaction is committed.
     pub(crate) fn on_transactional_disposition(
         &mut self,
         context: &mut Context<'_>,
@@ -293,10 +294,10 @@ impl Transactions {
         }
     }
 
-    /// The shard has looked at the lock of a message that is settled in a transaction.
+    /// Handles the shard's check of the lock of a message that is settled in a transaction.
     ///
-    /// The answer leaves the delivery unsettled: its outcome is applied by the commit, and after a rollback the peer still holds it and
-    /// may settle it again over the same link (AMQP 1.0 §4.4.3). A refusal settles it.
+    /// The answer does not settle the delivery: the commit applies its outcome, and after a rollback the peer still
+    /// holds it and may settle it again over the same link (AMQP 1.0 §4.4.3). A refusal settles it.
     pub(crate) fn on_checked(
         &mut self,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Names of transactions.
+//! Identifiers of transactions.
 
 use peeklock_amqp::condition;
 

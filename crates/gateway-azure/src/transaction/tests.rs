@@ -1,4 +1,4 @@
-//! Transactions of a connection: what they hold, how they end, and their limits.
+//! Transactions of a connection: their steps, their end, and their limits.
 
 use peeklock_broker::engine::{EntityId, Settlement};
 use peeklock_types::SubQueue;
@@ -50,7 +50,7 @@ fn condition_of<T: std::fmt::Debug>(result: Result<T, Refusal>) -> &'static str 
 }
 
 #[test]
-fn a_commit_does_all_steps_at_the_settled_queue() {
+fn a_commit_performs_all_steps_at_the_settled_queue() {
     let (mut transactions, id) = begun();
     transactions.add_send(NOW, &id, send(10)).unwrap();
     add_settle(&mut transactions, &id, "source").unwrap();
@@ -58,7 +58,7 @@ fn a_commit_does_all_steps_at_the_settled_queue() {
     assert_eq!((work.sends.len(), work.settles.len()), (1, 1));
     assert_eq!(work.home().unwrap().entity, EntityId(9));
     assert_eq!(condition_of(transactions.add_send(NOW, &id, send(1))), condition::TRANSACTION_UNKNOWN_ID);
-    transactions.retire(&id, retired()).expect("answers to its steps may be on their way");
+    transactions.retire(&id, retired()).expect("answers to its steps may be in flight");
     assert_eq!(transactions.end(number), Some((id.clone(), DISCHARGER, vec![retired()])));
     assert_eq!(condition_of(transactions.retire(&id, retired())), condition::TRANSACTION_UNKNOWN_ID);
     assert_eq!(condition_of(transactions.roll_back(&id)), condition::TRANSACTION_UNKNOWN_ID);
@@ -66,7 +66,7 @@ fn a_commit_does_all_steps_at_the_settled_queue() {
 }
 
 #[test]
-fn without_settlements_the_first_target_commits_and_without_sends_nobody() {
+fn without_settlements_the_first_target_commits_and_without_sends_no_entity_does() {
     let (mut transactions, id) = begun();
     transactions.add_send(NOW, &id, send(10)).unwrap();
     let (_, work) = transactions.commit(&id, DISCHARGER).unwrap();
@@ -77,7 +77,7 @@ fn without_settlements_the_first_target_commits_and_without_sends_nobody() {
 }
 
 #[test]
-fn several_transactions_do_not_disturb_each_other() {
+fn several_transactions_are_independent() {
     let (mut transactions, one) = begun();
     let two = transactions.declare(CONTROL, NOW, NONCE).unwrap();
     assert_ne!(one, two);
@@ -99,7 +99,7 @@ fn two_queues_cannot_be_settled_together() {
 }
 
 #[test]
-fn a_refused_step_leaves_only_the_way_back() {
+fn a_transaction_with_a_rejected_step_can_only_be_rolled_back() {
     let (mut transactions, id) = begun();
     transactions.add_send(NOW, &id, send(1)).unwrap();
     transactions.doom(&id, "the lock is lost");
@@ -112,7 +112,7 @@ fn a_refused_step_leaves_only_the_way_back() {
 }
 
 #[test]
-fn steps_and_bytes_are_bounded() {
+fn steps_and_bytes_are_limited() {
     let (mut transactions, id) = begun();
     for _ in 0..limits::TRANSACTION_STEPS_MAX {
         transactions.add_send(NOW, &id, send(1)).unwrap();
@@ -128,16 +128,16 @@ fn steps_and_bytes_are_bounded() {
         transactions.add_send(NOW, id, send(most)).unwrap();
     }
     let condition = condition_of(transactions.add_send(NOW, &ids[0], send(1)));
-    assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "too much for one");
+    assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "the limit of one transaction");
     let condition = condition_of(transactions.add_send(NOW, &ids[2], send(1)));
-    assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "too much for all");
+    assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "the limit of all transactions");
     transactions.roll_back(&ids[0]).unwrap();
     let id = transactions.declare(CONTROL, NOW, NONCE).unwrap();
     transactions.add_send(NOW, &id, send(1)).unwrap();
 }
 
 #[test]
-fn open_transactions_are_bounded() {
+fn open_transactions_are_limited() {
     let (mut transactions, _) = begun();
     for _ in 1..OPEN_MAX {
         transactions.declare(CONTROL, NOW, NONCE).unwrap();
@@ -150,7 +150,7 @@ fn open_transactions_are_bounded() {
 }
 
 #[test]
-fn an_idle_transaction_times_out_and_late_steps_learn_why() {
+fn an_idle_transaction_times_out_and_late_steps_receive_the_reason() {
     let (mut transactions, id) = begun();
     let deadline = transactions.next_deadline().unwrap();
     assert_eq!(deadline, Millis(121_000));
@@ -159,7 +159,7 @@ fn an_idle_transaction_times_out_and_late_steps_learn_why() {
     transactions.add_send(later, &id, send(5)).unwrap();
     transactions.expire(deadline);
     let deadline = transactions.next_deadline().unwrap();
-    assert_eq!(deadline, Millis(later.0 + 120_000), "each step starts the time anew");
+    assert_eq!(deadline, Millis(later.0 + 120_000), "each step restarts the timeout");
     transactions.expire(deadline);
     assert_eq!(transactions.next_deadline(), None);
     assert_eq!(transactions.size_bytes, 0);
@@ -169,7 +169,7 @@ fn an_idle_transaction_times_out_and_late_steps_learn_why() {
 }
 
 #[test]
-fn a_commit_under_way_neither_times_out_nor_ends_with_its_link() {
+fn a_commit_in_flight_neither_times_out_nor_ends_with_its_link() {
     let (mut transactions, id) = begun();
     let (number, _) = transactions.commit(&id, DISCHARGER).unwrap();
     assert_eq!(transactions.next_deadline(), None);
@@ -179,7 +179,7 @@ fn a_commit_under_way_neither_times_out_nor_ends_with_its_link() {
 }
 
 #[test]
-fn ids_that_nobody_gave_out_are_unknown() {
+fn ids_that_were_not_issued_are_unknown() {
     let (mut transactions, id) = begun();
     let mut guess = TransactionId::of(&id).unwrap();
     guess.0[15] ^= 1;

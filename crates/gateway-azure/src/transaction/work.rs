@@ -24,7 +24,7 @@ pub(crate) enum HeldBody {
 }
 
 impl HeldMessage {
-    /// Returns the sequence number that was reserved for it.
+    /// Returns the reserved sequence number of the message.
     fn number(&self) -> Option<SequenceNumber> {
         let reserved = self.attributes.as_ref().and_then(|attributes| attributes.reserved);
         reserved.map(|reserved| reserved.sequence_number)
@@ -45,12 +45,13 @@ pub(crate) struct HeldSend {
     pub(crate) messages: Vec<HeldMessage>,
 }
 
-/// Everything that a commit does.
+/// All steps of a commit.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// The one queue whose messages are settled.
     settled: Option<(EntityName, EntityRef)>,
-    /// The queue, or the topic of subscriptions, that settlements, cancellations and states change, and the first entity of it. They share a shard.
+    /// The queue, or the topic of subscriptions, that settlements, cancellations and states change, and its first
+    /// entity. They share a shard.
     changed: Option<(EntityName, EntityRef)>,
     pub(crate) settles: Vec<TransactionSettle>,
     pub(crate) cancels: Vec<(EntityId, SequenceNumber)>,
@@ -61,15 +62,15 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Returns the entity whose shard commits: that of the settlements, else that of another change, else that of the first send. `None`: the
-    /// transaction has no steps.
+    /// Returns the entity whose shard commits: that of the settlements, else that of another change, else that of the
+    /// first send. Returns `None` if the transaction has no steps.
     pub(crate) fn home(&self) -> Option<EntityRef> {
         let of_sends = || self.sends.first().map(|send| send.entity);
         let changed = self.settled.as_ref().or(self.changed.as_ref());
         changed.map(|(_, entity)| *entity).or_else(of_sends)
     }
 
-    /// Notes the entity that a step changes. Refuses a second one: one shard commits the whole transaction.
+    /// Stores the entity that a step changes. Rejects a second one: one shard commits the whole transaction.
     pub(super) fn change(&mut self, name: &EntityName, entity: EntityRef) -> Result<(), Refusal> {
         let root = name.topic().unwrap_or_else(|| name.clone());
         let (changed, _) = self.changed.get_or_insert_with(|| (root.clone(), entity));
@@ -79,7 +80,7 @@ impl Work {
         Ok(())
     }
 
-    /// Adds settlements of messages of one queue. Refuses those of a second queue.
+    /// Adds settlements of messages of one queue. Rejects those of a second queue.
     pub(super) fn settle(
         &mut self,
         name: &EntityName,
@@ -99,20 +100,21 @@ impl Work {
         self.sends.iter_mut().flat_map(|send| &mut send.messages).map(|message| &mut message.body)
     }
 
-    /// Takes the large bodies that are not durable.
+    /// Removes and returns the large bodies that are not durable.
     pub(crate) fn take_uploads(&mut self) -> Vec<Upload> {
         let upload =
             |body: &mut HeldBody| if let HeldBody::Upload(upload) = body { upload.take() } else { None };
         self.bodies().filter_map(upload).collect()
     }
 
-    /// Puts durable bodies in the places of those that were taken.
+    /// Puts durable bodies in the places of those that were removed.
     pub(crate) fn put_kept(&mut self, kept: Vec<KeptBody>) {
         let awaited = self.bodies().filter(|body| matches!(body, HeldBody::Upload(None)));
         awaited.zip(kept).for_each(|(body, kept)| *body = HeldBody::Kept(kept));
     }
 
-    /// Drops those of these messages that the transaction itself scheduled, and returns their size. `numbers` keeps the others.
+    /// Drops the listed messages that the transaction itself scheduled, and returns their size. `numbers` keeps the
+    /// others.
     pub(super) fn drop_scheduled(&mut self, entity: EntityId, numbers: &mut Vec<SequenceNumber>) -> usize {
         let mut dropped_bytes = 0;
         for send in self.sends.iter_mut().filter(|send| send.entity.entity == entity) {
