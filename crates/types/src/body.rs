@@ -4,17 +4,17 @@ use std::fmt;
 
 use crate::CommitGroupNumber;
 
-/// Refers to the stored bytes of a message or of a run of events, in eight bytes: every waiting message holds one.
+/// Refers to the stored bytes of a message or of a run of events, in eight bytes: every waiting message has one.
 ///
 /// A body has one of two kinds of place:
 ///
-/// * **In a commit group.** The owner of a shard writes the body into the payload of a commit group. It knows the number of the group and the
-///   offset before it appends the group, so the reference is final at once.
-/// * **Standalone.** The journal stores the body outside of commit groups and returns a handle to it. Only the journal that issued a handle
-///   can interpret it.
+/// * **In a commit group.** The owner of a shard writes the body into the payload of a commit group. It determines the
+///   number of the group and the offset before it appends the group, so the reference is final at once.
+/// * **Standalone.** The journal stores the body outside of commit groups and returns a handle to it. Only the journal
+///   that issued a handle can interpret it.
 ///
-/// [`BodyRef::to_raw`] is the stable form in records and snapshots. References are ordered by it: bodies in commit groups come first, ordered
-/// by group and offset, then standalone bodies, ordered by handle.
+/// [`BodyRef::to_raw`] is the stable form in records and snapshots. References are ordered by it: bodies in commit
+/// groups come first, ordered by group and offset, then standalone bodies, ordered by handle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BodyRef(u64);
 
@@ -64,13 +64,13 @@ impl BodyRef {
         }
     }
 
-    /// Returns the commit group that holds the body, or `None` for a standalone body.
+    /// Returns the commit group that contains the body, or `None` for a standalone body.
     #[inline]
     pub fn group(self) -> Option<CommitGroupNumber> {
         (!self.is_standalone()).then_some(CommitGroupNumber(self.0 >> Self::OFFSET_BITS))
     }
 
-    /// Whether the body is stored outside of commit groups.
+    /// Returns whether the body is stored outside of commit groups.
     #[inline]
     pub const fn is_standalone(self) -> bool {
         self.0 & Self::STANDALONE != 0
@@ -99,16 +99,17 @@ impl fmt::Debug for BodyRef {
 /// A reference to a body and the body's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredBody {
-    /// Where the body is stored.
+    /// The place of the body.
     pub place: BodyRef,
     /// The size of the body. A journal needs it to read the body.
     pub size_bytes: u32,
 }
 
-/// A range of body references, both ends included. It is either a range of bodies in commit groups or a range of standalone bodies.
+/// A range of body references, both ends included. It is either a range of bodies in commit groups or a range of
+/// standalone bodies.
 ///
-/// A journal uses it to name bodies that it wants moved. The owner of the bodies only compares references with it, so it does not need to know
-/// how the journal stores them.
+/// A journal uses it to specify bodies to move. The owner of the bodies only compares references with it, so it does
+/// not depend on how the journal stores them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyRange {
     first: BodyRef,
@@ -122,19 +123,20 @@ impl BodyRange {
         last: BodyRef(BodyRef::STANDALONE | BodyRef::HANDLE_MAX),
     };
 
-    /// The bodies in commit groups up to and including `upto`.
+    /// Returns the bodies in commit groups up to and including `upto`.
     pub fn groups_upto(upto: CommitGroupNumber) -> BodyRange {
         let last = BodyRef::in_group(upto, BodyRef::GROUP_OFFSET_MAX);
         BodyRange { first: BodyRef(0), last: last.unwrap_or(BodyRef(BodyRef::STANDALONE - 1)) }
     }
 
-    /// The standalone bodies with handles from `first` to `last`, both included. Larger handles than [`BodyRef::HANDLE_MAX`] are left out.
+    /// Returns the standalone bodies with handles from `first` to `last`, both included. Handles above
+    /// [`BodyRef::HANDLE_MAX`] are omitted.
     pub fn handles(first: u64, last: u64) -> BodyRange {
         let body = |handle: u64| BodyRef(BodyRef::STANDALONE | handle.min(BodyRef::HANDLE_MAX));
         BodyRange { first: body(first), last: body(last) }
     }
 
-    /// Whether the body is in the range.
+    /// Returns whether the body is in the range.
     #[inline]
     pub fn contains(self, body: BodyRef) -> bool {
         self.first <= body && body <= self.last

@@ -6,7 +6,7 @@ use jiff::civil::{Date, DateTime, Time, date};
 const EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 const MS_PER_MINUTE: i64 = 60_000;
 
-/// Which parts a text may leave out.
+/// The parts that a text may omit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Requires all parts: `2026-01-31T18:00:00Z`, `2026-01-31T18:00:00.250+01:00`.

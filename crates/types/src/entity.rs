@@ -10,7 +10,7 @@ use crate::limits;
 pub struct EntityName {
     text: Arc<str>,
     folded: Arc<str>,
-    /// Where the topic's part ends, in both forms; only in the name of a subscription.
+    /// The end of the topic's part, in both forms; only in the name of a subscription.
     topic_end: Option<TopicEnd>,
 }
 
@@ -20,14 +20,14 @@ struct TopicEnd {
     folded: u16,
 }
 
-/// What an entity is.
+/// The kind of an entity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntityKind {
     #[default]
     Queue,
-    /// Hands on what is sent to it to its subscriptions.
+    /// Copies each message to its subscriptions.
     Topic,
-    /// A queue that gets what its rules take from its topic.
+    /// A queue that gets the messages of its topic that its rules match.
     Subscription,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for EntityKind {
     }
 }
 
-/// Between the names of a topic and its subscription. As a part of any other name it would be ambiguous.
+/// Separates the names of a topic and its subscription. As a part of any other name it would be ambiguous.
 const SUBSCRIPTIONS: &str = "Subscriptions";
 const SELF_TEST: &str = "$self-test";
 const BETWEEN_FOLDED: &str = "/subscriptions/";
@@ -73,7 +73,7 @@ pub enum NameError {
 }
 
 impl EntityName {
-    /// Reads the name of a queue or a topic, or that of a subscription as `topic/Subscriptions/name`.
+    /// Parses the name of a queue or a topic, or that of a subscription as `topic/Subscriptions/name`.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let folded = text.to_lowercase();
         let is_between = |part: &str| part.eq_ignore_ascii_case(SUBSCRIPTIONS);
@@ -93,8 +93,8 @@ impl EntityName {
         })
     }
 
-    /// The queue with which the broker tests itself. [`EntityName::parse`] refuses this name, so no client can reach the queue; lists leave
-    /// it out.
+    /// Returns the name of the queue with which the broker tests itself. [`EntityName::parse`] rejects this name, so no
+    /// client can reach the queue; lists omit it.
     pub fn self_test() -> Self {
         EntityName { text: SELF_TEST.into(), folded: SELF_TEST.into(), topic_end: None }
     }
@@ -103,12 +103,12 @@ impl EntityName {
         self.text.starts_with('$')
     }
 
-    /// For names that the broker wrote down itself.
+    /// Parses a name that the broker stored itself.
     pub fn parse_stored(text: &str) -> Result<Self, NameError> {
         if text == SELF_TEST { Ok(Self::self_test()) } else { Self::parse(text) }
     }
 
-    /// The name of a topic's subscription.
+    /// Returns the name of a topic's subscription.
     pub fn subscription(topic: &EntityName, name: &str) -> Result<Self, NameError> {
         let text = format!("{topic}/{SUBSCRIPTIONS}/{name}");
         if topic.is_subscription() || name.contains('/') || name.eq_ignore_ascii_case(SUBSCRIPTIONS) {
@@ -120,7 +120,7 @@ impl EntityName {
             return Err(NameError::SubscriptionTooLong { count });
         }
         let folded = format!("{}{BETWEEN_FOLDED}{}", topic.folded, name.to_lowercase());
-        // A name of 260 characters has fewer bytes than that, in any case.
+        // A name of 260 characters has fewer bytes than that, in upper and lower case.
         let end = |text: &str| u16::try_from(text.len()).unwrap_or(u16::MAX);
         let topic_end = Some(TopicEnd { text: end(&topic.text), folded: end(&topic.folded) });
         Ok(EntityName { text: text.into(), folded: folded.into(), topic_end })
@@ -130,19 +130,19 @@ impl EntityName {
         self.topic_end.is_some()
     }
 
-    /// Both names, of a subscription.
+    /// Returns the names of a subscription's topic and of the subscription itself.
     pub fn topic_and_subscription(&self) -> Option<(&str, &str)> {
         let (topic, rest) = self.text.split_at_checked(self.topic_end?.text.into())?;
         Some((topic, rest.get(BETWEEN_FOLDED.len()..)?))
     }
 
-    /// The topic of a subscription.
+    /// Returns the topic of a subscription.
     pub fn topic(&self) -> Option<EntityName> {
         let (topic, _) = self.topic_and_subscription()?;
         Some(EntityName { text: topic.into(), folded: self.shard_key().into(), topic_end: None })
     }
 
-    /// What decides which shard the entity lives in: a topic's subscriptions live with their topic.
+    /// Returns the part of the name that determines the shard: a topic's subscriptions are in the shard of their topic.
     pub(crate) fn shard_key(&self) -> &str {
         let end = self.topic_end.map(|end| usize::from(end.folded));
         end.and_then(|end| self.folded.get(..end)).unwrap_or(&self.folded)
@@ -152,13 +152,13 @@ impl EntityName {
         &self.text
     }
 
-    /// The form that decides whether two names are the same.
+    /// Returns the form that decides whether two names are the same.
     pub fn folded(&self) -> &str {
         &self.folded
     }
 }
 
-/// Whether a name has only what a name may have.
+/// Checks the length and the characters of a name.
 fn check(text: &str) -> Result<(), NameError> {
     let count = text.chars().count();
     if count == 0 {
@@ -176,8 +176,8 @@ fn check(text: &str) -> Result<(), NameError> {
     }
 }
 
-/// The first character that cannot stand where it is, and its position, counted from 1. The service documents that names start and end with a
-/// letter or digit, but takes others at the end and at the edges of parts.
+/// Returns the first character that is not permitted at its position, and that position, counted from 1. The service
+/// documents that names start and end with a letter or digit, but accepts others at the end and at the edges of parts.
 fn misplaced(text: &str, count: usize) -> Option<(usize, char)> {
     let mut before = '/';
     for (position, found) in (1..).zip(text.chars()) {
@@ -232,15 +232,15 @@ impl fmt::Debug for EntityName {
     }
 }
 
-/// Which part of a queue is meant.
+/// A part of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SubQueue {
     #[default]
     Main,
     DeadLetter,
-    /// On the way to another queue. Has no address: nobody receives from it.
+    /// Messages in transit to another queue. Has no address: it cannot be received from.
     Transfer,
-    /// Could not be brought to another queue.
+    /// Messages that could not be transferred to another queue.
     TransferDeadLetter,
 }
 
@@ -257,7 +257,7 @@ pub struct EntityPath {
 }
 
 impl EntityPath {
-    /// The longer one first: the other is its end.
+    /// The longer one first, because the other is its suffix.
     const SUFFIXES: [(&str, SubQueue); 2] = [
         ("/$transfer/$deadletterqueue", SubQueue::TransferDeadLetter),
         ("/$deadletterqueue", SubQueue::DeadLetter),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_names_say_what_is_wrong() {
+    fn errors_of_bad_names_state_the_problem() {
         assert_eq!(EntityName::parse("").unwrap_err(), NameError::Empty);
         let wrong = [
             ("a b", ' ', 2),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_frameworks_are_taken() {
+    fn names_that_frameworks_use_are_accepted() {
         let names = ["MassTransit/Fault--Shop/Order--", "_a/.b./-c-/_d_", "a-", "a.", "a/..b", "ä/ö~"];
         for name in names {
             assert_eq!(EntityName::parse(name).unwrap().as_str(), name);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_of_the_self_test_is_out_of_reach() {
+    fn clients_cannot_name_the_queue_of_the_self_test() {
         let name = EntityName::self_test();
         assert!(name.is_internal());
         assert_eq!(EntityName::parse_stored(name.as_str()).unwrap(), name);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_subscriptions_elsewhere_is_refused() {
+    fn a_name_with_subscriptions_elsewhere_is_rejected() {
         let ambiguous = [
             "Subscriptions",
             "subscriptions/a",

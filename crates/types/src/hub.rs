@@ -1,4 +1,4 @@
-//! Event hubs: what their owners say about them.
+//! The settings of event hubs.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -7,32 +7,33 @@ use std::time::Duration;
 
 use crate::{QueueStatus, limits};
 
-/// One life of a hub. A hub that is deleted and created anew has another number, so what is left of the old one is never taken for its own.
+/// The identity of a hub. A hub that is deleted and created again has another number, so remains of the old one are
+/// never mistaken for its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HubId(pub u64);
 
-/// What a hub was told when it was created or changed.
+/// The settings of a hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubSettings {
-    /// Can be raised later, never lowered.
+    /// Can be increased later, but not reduced.
     pub partition_count: u32,
-    /// How long an event is kept at least. `None`: for ever.
+    /// The minimum time for which an event is kept. `None`: for ever.
     pub retention: Option<Duration>,
-    /// How many bytes one partition keeps at most, about. `None`: what the disk holds.
+    /// The approximate maximum of bytes that one partition keeps. `None`: limited by the disk.
     pub retention_bytes: Option<u64>,
     pub expired_position: ExpiredPosition,
     pub status: QueueStatus,
-    /// The owner's own words.
+    /// Free text of the owner.
     pub user_metadata: Option<String>,
 }
 
-/// What becomes of a reader that wants to go on at events that are no longer there.
+/// The handling of a reader whose start position has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExpiredPosition {
-    /// It hears so: nothing is skipped unnoticed.
+    /// It gets an error: no event is skipped unnoticed.
     #[default]
     Refuse,
-    /// It goes on at the oldest event that is there.
+    /// It starts at the oldest stored event.
     Earliest,
 }
 
@@ -90,14 +91,14 @@ impl HubSettings {
         Ok(())
     }
 
-    /// Whether a hub with these settings may take on `new` ones.
+    /// Checks that a hub with these settings may change to `new` ones.
     pub fn check_change(&self, new: &HubSettings) -> Result<(), HubSettingsError> {
         let (old, new) = (self.partition_count, new.partition_count);
         if new < old { Err(HubSettingsError::FewerPartitions { old, new }) } else { Ok(()) }
     }
 }
 
-/// Name of a consumer group, as its creator wrote it. Two names that differ only in case are the same name.
+/// The name of a consumer group, as its creator wrote it. Two names that differ only in case are the same name.
 #[derive(Clone)]
 pub struct ConsumerGroup {
     text: Arc<str>,
@@ -121,12 +122,13 @@ pub enum ConsumerGroupError {
 impl ConsumerGroup {
     pub const DEFAULT: &str = "$Default";
 
-    /// The group that every hub has.
+    /// Returns the group that every hub has.
     pub fn default_group() -> Self {
         ConsumerGroup { text: Self::DEFAULT.into(), folded: Self::DEFAULT.to_lowercase().into() }
     }
 
-    /// Of those who look at events for people, and belong to no group of a hub. Nobody can name it.
+    /// Returns the group of observers, which show events to users and belong to no group of a hub. Clients cannot name
+    /// it.
     pub fn observer() -> Self {
         ConsumerGroup { text: "$Observer".into(), folded: "$observer".into() }
     }
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_are_never_taken_away() {
+    fn partitions_are_never_removed() {
         let four = HubSettings::default();
         let three = HubSettings { partition_count: 3, ..HubSettings::default() };
         assert!(four.check_change(&three).is_err());

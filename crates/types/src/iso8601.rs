@@ -10,7 +10,7 @@ const DAY: u64 = 86_400;
 const DATE_UNITS: [(char, u64); 4] = [('Y', 365 * DAY), ('M', 30 * DAY), ('W', 7 * DAY), ('D', DAY)];
 const TIME_UNITS: [(char, u64); 3] = [('H', 3600), ('M', 60), ('S', 1)];
 
-/// A duration, and what its text contained that not every reader accepts.
+/// A duration, and the features of its text that not every decoder accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
     pub span: Duration,

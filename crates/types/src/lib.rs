@@ -1,6 +1,6 @@
-//! The words every other crate speaks: names, numbers, times and limits.
+//! The types that all other crates share: names, numbers, times and limits.
 //!
-//! Depends on nothing of ours, does no I/O and knows no protocol.
+//! Depends on no other crate of the project, does no I/O and contains no protocol.
 
 mod body;
 pub mod calendar;

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::EntityName;
 
-/// Place of a message in its queue: unique, rising, never reused. The first message is number 1.
+/// The position of a message in its queue: unique, rising, never reused. The first message has number 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceNumber(pub u64);
 
@@ -28,19 +28,19 @@ impl fmt::Display for SequenceNumber {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
 
-/// Which shard owns which name, by the number of shards. The number belongs to the data: it is chosen once, when a data directory is created, and
-/// never changes.
+/// Maps names to shards, by the number of shards. The number belongs to the data: it is chosen once, when a data
+/// directory is created, and never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Placement {
     shard_count: NonZeroU16,
 }
 
 impl Placement {
-    /// The number of shards of a data directory that names none.
+    /// The default number of shards of a data directory.
     pub const SHARD_COUNT_DEFAULT: u16 = 8;
     pub const SHARD_COUNT_MAX: u16 = 256;
 
-    /// `None` if the number is 0 or too large.
+    /// Returns `None` if the number is 0 or too large.
     pub fn new(shard_count: u16) -> Option<Self> {
         let shard_count =
             NonZeroU16::new(shard_count).filter(|count| count.get() <= Self::SHARD_COUNT_MAX)?;
@@ -55,17 +55,18 @@ impl Placement {
         (0..self.shard_count()).map(ShardId)
     }
 
-    /// The shard that owns the entity of this name.
+    /// Returns the shard that owns the entity of this name.
     pub fn of(self, name: &EntityName) -> ShardId {
         self.of_hash(hash(name))
     }
 
-    /// The shard that owns a partition of the hub of this name. Neighbours lie in different shards, so that a hub uses all of them alike.
+    /// Returns the shard that owns a partition of the hub of this name. Neighbours are in different shards, so that a
+    /// hub uses all of them evenly.
     pub fn of_partition(self, hub: &EntityName, partition: u32) -> ShardId {
         self.of_hash(hash(hub).wrapping_add(u64::from(partition)))
     }
 
-    /// The shard that owns the container of blobs of this name.
+    /// Returns the shard that owns the blob container of this name.
     pub fn of_container(self, name: &str) -> ShardId {
         self.of_hash(hash_of(name))
     }
@@ -86,7 +87,7 @@ fn hash(name: &EntityName) -> u64 {
     hash_of(name.shard_key())
 }
 
-/// FNV-1a: the answer must be the same in every version, on every machine.
+/// Computes FNV-1a: the result must be the same in every version, on every machine.
 fn hash_of(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -99,11 +100,11 @@ impl fmt::Display for ShardId {
     }
 }
 
-/// Whoever takes messages or events: unique while its broker lives.
+/// Identifies a receiver of messages or events: unique while its broker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceiverId(pub u64);
 
-/// Number of a group in one shard's log: dense and rising. The first group is number 1; 0 means "none yet".
+/// The number of a commit group in one shard's log: dense and rising. The first group has number 1; 0 means "none yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommitGroupNumber(pub u64);
 
@@ -122,10 +123,11 @@ impl fmt::Display for CommitGroupNumber {
     }
 }
 
-/// The token that a receiver holds while it has a message locked.
+/// The token that a receiver has while it holds the lock on a message.
 ///
-/// It carries the message's sequence number, so that no map from token to message is needed, and a nonce that is new for each lock, so
-/// that the token of an earlier lock never fits a later one. The sixteen bytes are in network order, as an AMQP `uuid` prints them.
+/// It contains the message's sequence number, so that no map from token to message is needed, and a nonce that is new
+/// for each lock, so that the token of an earlier lock never matches a later one. The sixteen bytes are in network
+/// order, as an AMQP `uuid` prints them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LockToken([u8; 16]);
 
@@ -161,7 +163,7 @@ impl LockToken {
         halves
     }
 
-    /// Returns the layout of a .NET `Guid`, with the first three parts little-endian. Delivery tags carry it.
+    /// Returns the layout of a .NET `Guid`, with the first three parts little-endian. Delivery tags contain it.
     #[must_use]
     pub fn to_guid_bytes(self) -> [u8; 16] {
         Uuid::from_bytes(self.0).to_bytes_le()
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_token_names_its_message() {
+    fn a_lock_token_contains_its_sequence_number() {
         let token = LockToken::new(SequenceNumber(77), 0x1234_5678_9abc_def0);
         assert_eq!(token.sequence_number(), SequenceNumber(77));
         assert_eq!(token.nonce(), 0x1234_5678_9abc_def0);
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_token_turns_into_a_guid_as_dotnet_lays_it_out() {
+    fn a_lock_token_converts_to_the_layout_of_a_dotnet_guid() {
         let printed = 0xc884_7220_5552_4956_b654_0a7c_845e_0ff9_u128.to_be_bytes();
         let tag = 0x2072_84c8_5255_5649_b654_0a7c_845e_0ff9_u128.to_be_bytes();
         assert_eq!(LockToken::from_bytes(printed).to_guid_bytes(), tag);

@@ -1,4 +1,4 @@
-//! In which order a queue hands out its messages: classes, tenants, targets and rates.
+//! The order in which a queue delivers its messages: classes, tenants, targets and rates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,34 +6,36 @@ use std::time::Duration;
 
 use crate::limits;
 
-/// How the messages of one queue are put into classes, and which goes first.
+/// Assigns the messages of a queue to classes, and decides which class goes first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderSettings {
     pub policy: OrderPolicy,
     /// The most urgent first: sorted by their priorities. Empty: all messages are in one class called [`ClassName::ONLY`].
     pub classes: Vec<ClassSettings>,
-    /// The class of messages that say nothing, or something that fits no class. `None`: see [`OrderSettings::default_class_index`].
+    /// The class of messages that specify no class, or an unknown one. `None`: see
+    /// [`OrderSettings::default_class_index`].
     pub default_class: Option<ClassName>,
-    /// Asked in order; the first that is true decides the class, whatever the message itself says.
+    /// Evaluated in order; the first rule that is true decides the class, whatever the message itself specifies.
     pub rules: Vec<ClassRule>,
     pub tenants: Option<TenantSettings>,
-    /// How many messages may be handed out per second, of all classes.
+    /// The limit of deliveries per second, over all classes.
     pub rate: Option<Rate>,
-    /// How many messages may be sent to the queue per second.
+    /// The limit of messages sent to the queue per second.
     pub send_rate: Option<Rate>,
-    /// How many messages one receiver may hold unsettled, however much credit it gives. A receiver that settles fast may hold more: what it
-    /// settles in [`limits::OUTSTANDING_HORIZON`].
+    /// The limit of messages that one receiver may hold unsettled, however much credit it grants. A receiver that
+    /// settles fast may hold more: as many as it settles in [`limits::OUTSTANDING_HORIZON`].
     pub max_outstanding: u32,
 }
 
-/// Which class goes first.
+/// Decides which class goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OrderPolicy {
-    /// The message that came first, whatever its class.
+    /// The message that was enqueued first, whatever its class.
     Fifo,
-    /// The most urgent class, always. Others wait for ever if it never ends.
+    /// Always the most urgent class. The others wait as long as it has messages.
     Strict,
-    /// The message for which coming and the offset of its class are the earliest: every message is overtaken for a bounded time.
+    /// The message with the smallest enqueueing time plus class offset: a message can be overtaken only for a limited
+    /// time.
     #[default]
     Aged,
     /// Classes share by their weights.
@@ -43,23 +45,23 @@ pub enum OrderPolicy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassSettings {
     pub name: ClassName,
-    /// The first and the last priority that belong to it.
+    /// The first and the last priority of the class.
     pub priorities: (u8, u8),
-    /// How much later a message of no offset may come and still go first, when the policy is [`OrderPolicy::Aged`]. `None`: the target, or a
-    /// default by the place of the class, see [`OrderSettings::offset`].
+    /// The head start of a message without an offset over this class, if the policy is [`OrderPolicy::Aged`]. `None`:
+    /// the target, or a default by the place of the class, see [`OrderSettings::offset`].
     pub offset: Option<Duration>,
-    /// Its share when the policy is [`OrderPolicy::Weighted`]. `None` is 1.
+    /// Its share if the policy is [`OrderPolicy::Weighted`]. `None` is 1.
     pub weight: Option<u32>,
     pub target: Option<Target>,
     pub rate: Option<Rate>,
     pub send_rate: Option<Rate>,
 }
 
-/// A promise: messages start within a time, but for a few.
+/// A service objective: a share of the messages starts within a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     pub within: Duration,
-    /// How many of a million are to make it.
+    /// How many of a million messages are to meet the target.
     pub objective_ppm: u32,
 }
 
@@ -70,41 +72,42 @@ pub struct ClassRule {
     pub class: ClassName,
 }
 
-/// Whose message it is, and who gets how much of the workers' time inside a class.
+/// Determines the tenant of a message, and each tenant's share of the workers' time inside a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantSettings {
-    /// An expression of the filter language; its value names the tenant. Mostly just the name of a property.
+    /// An expression of the filter language; its value is the tenant's name. Usually just the name of a property.
     pub key: String,
-    /// Empty: all tenants are alike, in one class called [`ClassName::ONLY`].
+    /// Empty: all tenants are equal, in one class called [`ClassName::ONLY`].
     pub classes: Vec<TenantClass>,
-    /// The class of tenants that none of the conditions fits. `None`: the last one.
+    /// The class of tenants that match none of the conditions. `None`: the last one.
     pub default_class: Option<ClassName>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantClass {
     pub name: ClassName,
-    /// A condition of the filter language; classes are asked in order.
+    /// A condition of the filter language; classes are evaluated in order.
     pub when: Option<String>,
-    /// In thousandths: how much of the workers' time each tenant of the class gets, against the others.
+    /// In thousandths: the weight of each tenant of the class in the distribution of the workers' time.
     pub weight_milli: u32,
-    /// In thousandths: how much of what is in flight may belong to tenants of this class together, while others wait.
+    /// In thousandths: the maximum share of the messages in flight that may belong to tenants of this class together,
+    /// while others wait.
     pub max_share_milli: Option<u32>,
-    /// The share holds also while nobody else waits.
+    /// The share also applies while no other tenant waits.
     pub is_share_hard: bool,
-    /// For each tenant of the class by itself.
+    /// The limit for each tenant of the class separately.
     pub rate: Option<Rate>,
     pub send_rate: Option<Rate>,
 }
 
-/// So many per second on average, and so many at once after a pause.
+/// A number per second on average, and a burst after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     pub per_second_milli: u64,
     pub burst: u32,
 }
 
-/// Name of a class of messages or tenants. Compared without case.
+/// The name of a class of messages or tenants. Compared without case.
 #[derive(Clone, Debug)]
 pub struct ClassName(Arc<str>);
 
@@ -117,7 +120,7 @@ impl PartialEq for ClassName {
 impl Eq for ClassName {}
 
 impl ClassName {
-    /// Of the only class where none was named.
+    /// The name of the only class if none is configured.
     pub const ONLY: &'static str = "default";
 
     pub fn parse(text: &str) -> Result<Self, ClassNameError> {
@@ -166,7 +169,7 @@ pub enum ClassNameError {
     Character { found: char },
 }
 
-/// Why an order makes no sense.
+/// The reason why an order is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     #[error("the {what} '{name}' is named twice; give each a name of its own")]
@@ -206,7 +209,7 @@ pub enum OrderError {
 }
 
 impl fmt::Display for Rate {
-    /// `5/s burst 10`, and `0.5/s burst 1`.
+    /// Writes `5/s burst 10`, or `0.5/s burst 1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, rest) = (self.per_second_milli / 1000, self.per_second_milli % 1000);
         match rest {
@@ -251,7 +254,7 @@ impl ClassSettings {
 }
 
 impl TenantClass {
-    /// Whether messages of its tenants may be held back while others go on.
+    /// Returns whether a limit may hold back messages of its tenants while others proceed.
     pub fn is_limited(&self) -> bool {
         self.rate.is_some() || self.max_share_milli.is_some()
     }
@@ -269,7 +272,7 @@ impl TenantClass {
     }
 }
 
-/// The priority of a message that says none.
+/// The priority of a message that specifies none.
 const USUAL_PRIORITY: u8 = 4;
 
 impl OrderSettings {
@@ -277,7 +280,7 @@ impl OrderSettings {
     /// The default weight of a class, or of a member of a queue group.
     pub const WEIGHT: u32 = 1;
 
-    /// Puts the classes in order, the most urgent first.
+    /// Sorts the classes, the most urgent first.
     pub fn sort(&mut self) {
         self.classes.sort_by_key(|class| std::cmp::Reverse(class.priorities));
     }
@@ -290,21 +293,23 @@ impl OrderSettings {
         self.classes.iter().position(|class| class.has(priority))
     }
 
-    /// The class of messages that say nothing: the one that was named, else the one of the usual priority, else the least urgent one.
+    /// Returns the class of messages that specify none: the configured one, else the one of the usual priority, else
+    /// the least urgent one.
     pub fn default_class_index(&self) -> usize {
         let named = self.default_class.as_ref().and_then(|name| self.class_index(name.as_str()));
         let usual = || self.class_of(USUAL_PRIORITY);
         named.or_else(usual).unwrap_or_else(|| self.classes.len().saturating_sub(1))
     }
 
-    /// How much later a message of no offset may come and still go before one of this class. What was not said is the target of the class, or grows
-    /// with its place: 0, 30 s, 5 min, and 5 min more for each below; but never less than that of a more urgent class.
+    /// Returns the head start of a message without an offset over this class. The default is the target of the class,
+    /// or increases with its place: 0, 30 s, 5 min, and 5 min more for each below; but it is never less than that of a
+    /// more urgent class.
     pub fn offset(&self, class: usize) -> Duration {
         let target = |class: &ClassSettings| class.target.map(|target| target.within);
         offset_at(class, self.classes.iter().map(|class| class.offset.or_else(|| target(class))))
     }
 
-    /// Whether senders are limited at all.
+    /// Returns whether there is any send rate.
     pub fn has_send_rates(&self) -> bool {
         let mut tenants = self.tenants.iter().flat_map(|tenants| &tenants.classes);
         self.send_rate.is_some()
@@ -316,14 +321,14 @@ impl OrderSettings {
         self.classes.get(class).and_then(|class| class.weight).unwrap_or(Self::WEIGHT)
     }
 
-    /// Whether a limit on starts may hold a class back while others go on.
+    /// Returns whether a limit on starts may hold a class back while others proceed.
     pub fn may_hold_class(&self, class: usize) -> bool {
         let tenants = self.tenants.iter().flat_map(|tenants| &tenants.classes);
         self.classes.get(class).is_some_and(|class| class.rate.is_some())
             || tenants.into_iter().any(TenantClass::is_limited)
     }
 
-    /// The same for tenants of a class.
+    /// Like `may_hold_class`, for tenants of a class.
     pub fn may_hold_tenants(&self, tenant_class: usize) -> bool {
         let class = self.tenants.as_ref().and_then(|tenants| tenants.classes.get(tenant_class));
         class.is_some_and(TenantClass::is_limited)
@@ -444,8 +449,8 @@ impl TenantSettings {
     }
 }
 
-/// Returns the offset of a class, or of a member of a queue group, from those that were set. The default grows with the place: 0, 30 s, 5 min, and
-/// 5 min more for each below; but it is never less than the offset of the place above.
+/// Returns the offset of a class, or of a member of a queue group, from the configured ones. The default increases with
+/// the place: 0, 30 s, 5 min, and 5 min more for each below; but it is never less than the offset of the place above.
 pub(crate) fn offset_at(place: usize, set: impl Iterator<Item = Option<Duration>>) -> Duration {
     let mut least = Duration::ZERO;
     for (place, set) in (0u32..).zip(set.take(place + 1)) {
@@ -514,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_three_classes_are_fine() {
+    fn the_usual_three_classes_are_valid() {
         let mut order = three();
         order.classes.reverse();
         order.sort();
@@ -526,16 +531,20 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_not_said_is_the_target_and_never_makes_a_class_more_urgent_than_one_above_it() {
+    fn the_default_offset_is_the_target_and_not_below_that_of_a_more_urgent_class() {
         let mut order = three();
         order.classes[0].target = Some(Target { within: Duration::from_secs(60), objective_ppm: 990_000 });
         assert_eq!([0, 1, 2].map(|class| order.offset(class).as_secs()), [60, 60, 300]);
         order.classes[1].offset = Some(Duration::from_secs(1));
-        assert_eq!([0, 1, 2].map(|class| order.offset(class).as_secs()), [60, 1, 300], "said is said");
+        assert_eq!(
+            [0, 1, 2].map(|class| order.offset(class).as_secs()),
+            [60, 1, 300],
+            "a configured offset has precedence"
+        );
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_orders_are_rejected() {
         let refused = |change: fn(&mut OrderSettings)| {
             let mut order = three();
             change(&mut order);
@@ -562,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_be_taken_for_a_priority() {
+    fn a_class_name_cannot_be_mistaken_for_a_priority() {
         assert!(ClassName::parse("high-1").is_ok());
         for wrong in ["", "9", "a b", "ä"] {
             assert!(ClassName::parse(wrong).is_err(), "{wrong}");

@@ -1,13 +1,14 @@
-//! Which partition a key belongs to.
+//! Maps partition keys to partitions.
 
-/// The partition of events with this key, in a hub with so many partitions. Every client and every version must come to the same answer: events
-/// of one key keep their order only within one partition.
+/// Returns the partition of events with this key, in a hub with `partition_count` partitions. Every client and every
+/// version must compute the same value: events of one key keep their order only within one partition.
 pub fn partition_of_key(key: &str, partition_count: u32) -> u32 {
     let hash = u32::from(partition_key_hash(key).unsigned_abs());
     hash.checked_rem(partition_count).unwrap_or(0)
 }
 
-/// Bob Jenkins' lookup3 over the UTF-8 bytes, with both seeds zero, folded to sixteen bits: what Event Hubs itself uses.
+/// Computes Bob Jenkins' lookup3 over the UTF-8 bytes, with both seeds zero, folded to sixteen bits: the hash that
+/// Event Hubs itself uses.
 pub fn partition_key_hash(key: &str) -> i16 {
     let (b, c) = lookup3(key.as_bytes());
     let [low, next, ..] = (b ^ c).to_le_bytes();
@@ -23,7 +24,7 @@ fn lookup3(bytes: &[u8]) -> (u32, u32) {
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let (mut a, mut b, mut c) = (start, start, start);
     let mut rest = bytes;
-    // A last whole block takes the final step, not this one.
+    // The last complete block uses the final step instead.
     while rest.len() > BLOCK_BYTES {
         let (block, behind) = rest.split_at(BLOCK_BYTES);
         add(block, &mut a, &mut b, &mut c);
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_land_where_event_hubs_puts_them() {
+    fn keys_map_to_the_same_partitions_as_in_event_hubs() {
         let forty = "0123456789".repeat(4);
         let vectors: [(&str, i16, u32, u32, u32); 21] = [
             ("", 0, 0, 0, 0),
@@ -116,6 +117,6 @@ mod tests {
         for (key, hash) in hashes {
             assert_eq!(partition_key_hash(key), hash, "{key}");
         }
-        assert_eq!(partition_of_key("a", 0), 0, "no partition is no reason to fail");
+        assert_eq!(partition_of_key("a", 0), 0, "a hub without partitions causes no panic");
     }
 }

@@ -1,4 +1,4 @@
-//! Several queues or subscriptions that one pool of receivers works off as one.
+//! Several queues or subscriptions that one pool of receivers processes as one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,16 +7,17 @@ use std::time::Duration;
 use crate::order::offset_at;
 use crate::{EntityName, OrderPolicy, OrderSettings, limits};
 
-/// The groups of a namespace.
+/// The queue groups of a namespace.
 pub type QueueGroups = BTreeMap<EntityName, Arc<QueueGroupSettings>>;
 
-/// What a group was told: who belongs to it, and whose message goes first.
+/// The settings of a queue group: its members, and whose message goes first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueGroupSettings {
     pub policy: OrderPolicy,
     /// The most urgent first.
     pub members: Vec<MemberSettings>,
-    /// How many messages one receiver may hold unsettled, however much credit it gives. The rest of the credit stands, and is used by urgency.
+    /// The limit of messages that one receiver may hold unsettled, however much credit it grants. The rest of the
+    /// credit stays, and is used by urgency.
     pub max_outstanding: u32,
 }
 
@@ -24,14 +25,14 @@ pub struct QueueGroupSettings {
 pub struct MemberSettings {
     /// A queue or a subscription.
     pub name: EntityName,
-    /// How much later a message of no offset may come and still go first, when the policy is [`OrderPolicy::Aged`]. `None`: by its place, see
-    /// [`QueueGroupSettings::offset`].
+    /// The head start of a message without an offset over this member, if the policy is [`OrderPolicy::Aged`]. `None`:
+    /// by its place, see [`QueueGroupSettings::offset`].
     pub offset: Option<Duration>,
-    /// Its share when the policy is [`OrderPolicy::Weighted`]. `None` is 1.
+    /// Its share if the policy is [`OrderPolicy::Weighted`]. `None` is 1.
     pub weight: Option<u32>,
 }
 
-/// Why a group makes no sense.
+/// The reason why a queue group is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueGroupError {
     #[error("the group has no members; name at least one queue or subscription")]
@@ -76,7 +77,7 @@ impl QueueGroupSettings {
         self.members.get(member).and_then(|member| member.weight).unwrap_or(OrderSettings::WEIGHT)
     }
 
-    /// Whether the group `name` makes sense by itself.
+    /// Checks the settings of the queue group `name`, without its members.
     pub fn check(&self, name: &EntityName) -> Result<(), QueueGroupError> {
         let count = self.members.len();
         if count == 0 {
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_makes_no_sense_is_refused() {
+    fn an_invalid_group_is_rejected() {
         let check = |group: &QueueGroupSettings| group.check(&name("work"));
         assert_eq!(check(&group(OrderPolicy::Strict, &["high", "low"])), Ok(()));
         assert_eq!(check(&group(OrderPolicy::Strict, &[])), Err(QueueGroupError::NoMembers));
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_grow_with_the_place() {
+    fn offsets_increase_with_the_place() {
         let mut group = group(OrderPolicy::Aged, &["a", "b", "c", "d"]);
         let offsets = |group: &QueueGroupSettings| [0, 1, 2, 3].map(|place| group.offset(place).as_secs());
         assert_eq!(offsets(&group), [0, 30, 300, 600]);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::limits;
 
-/// Names a session: any text, also an empty one. Two ids that differ only in case name the same session, as with entity names.
+/// The id of a session: any text, also an empty one. Two ids that differ only in case are the same session, as with
+/// entity names.
 #[derive(Clone)]
 pub struct SessionId {
-    /// The id as it was written, and behind it the form that is compared, unless that is the same.
+    /// The id as it was written, followed by the form that is compared, unless both are the same.
     both: Arc<str>,
     text_end: u16,
 }
@@ -25,9 +26,9 @@ impl SessionId {
         if count > limits::SESSION_ID_CHARS_MAX {
             return Err(SessionIdError { count });
         }
-        // So many characters take fewer bytes than that.
+        // The maximum number of characters needs fewer bytes than that.
         let text_end = u16::try_from(text.len()).unwrap_or(u16::MAX);
-        // Each message of a session brings its id, and most ids are plain: those take one allocation.
+        // Each message of a session has its id, and most ids are plain: those need one allocation.
         let is_plain = text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
         let folded = if is_plain { String::new() } else { text.to_lowercase() };
         let both = if is_plain || folded == text { text.into() } else { [text, &folded].concat().into() };

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::{EntityKind, EntityName, OrderError, OrderSettings};
 
-/// Bounds that hold everywhere, each with its unit in the name.
+/// Limits that apply everywhere, each with its unit in the name.
 pub mod limits {
     use std::time::Duration;
 
@@ -12,57 +12,59 @@ pub mod limits {
     pub const SUBSCRIPTIONS_PER_TOPIC_MAX: usize = 2000;
     pub const SQL_RULES_PER_TOPIC_MAX: usize = 2000;
     pub const CORRELATION_RULES_PER_TOPIC_MAX: usize = 100_000;
-    /// SQL filters that one send may evaluate, over all its messages. It bounds the time for which a send holds its shard.
+    /// SQL filters that one send may evaluate, over all its messages. It limits the time for which a send blocks its
+    /// shard.
     pub const SQL_EVALUATIONS_MAX: usize = 4096 * SQL_RULES_PER_TOPIC_MAX;
     pub const USER_METADATA_CHARS_MAX: usize = 1024;
-    /// What the copies of one send add to the journal, beside the bodies: all of it shares one group.
+    /// Bytes that the copies of one send add to the journal, beside the bodies: all of them share one commit group.
     pub const COPIES_SIZE_BYTES_MAX: usize = 2 * 1024 * 1024;
-    /// Properties of one message, as filters see them.
+    /// Properties of one message in the form for filters.
     pub const VIEW_SIZE_BYTES_MAX: usize = 256 * 1024;
     pub const LOCK_DURATION_MIN: Duration = Duration::from_secs(1);
     pub const LOCK_DURATION_MAX: Duration = Duration::from_secs(300);
-    /// The largest that the service and its SDKs can write: NServiceBus creates every queue with it.
+    /// The largest value that the service and its SDKs can represent: NServiceBus creates every queue with it.
     pub const DELIVERY_COUNT_MAX: u32 = 2_147_483_647;
     pub const MESSAGE_ID_CHARS_MAX: usize = 128;
     pub const SESSION_ID_CHARS_MAX: usize = 128;
     pub const SESSION_STATE_BYTES_MAX: usize = 256 * 1024;
     pub const DEAD_LETTER_TEXT_CHARS_MAX: usize = 4096;
-    /// One message with all its sections, unless its queue says otherwise; also the ceiling for one batch.
+    /// The default limit of one message with all its sections; also the limit of one batch.
     pub const MESSAGE_SIZE_BYTES_MAX: usize = 1024 * 1024;
-    /// The same in a namespace of the standard tier.
+    /// The same limit in a namespace of the standard tier.
     pub const STANDARD_MESSAGE_SIZE_BYTES_MAX: u32 = 256 * 1024;
-    /// What a queue may raise that to.
+    /// The largest message limit that a queue can set.
     pub const LARGE_MESSAGE_SIZE_BYTES_MAX: usize = 100 * 1024 * 1024;
-    /// Bodies of all messages that one answer carries, unless it carries only one.
+    /// Bodies of all messages in one response, unless it contains only one.
     pub const ANSWER_SIZE_BYTES_MAX: usize = 4 * 1024 * 1024;
     /// Bodies up to this size are loaded whole. Larger ones are read piece by piece.
     pub const WHOLE_BODY_BYTES_MAX: u32 = 2 * 1024 * 1024;
-    /// The bytes of a larger body that are loaded first: all that its sender wrote before the content.
+    /// The bytes of a larger body that are loaded first: all sections that its sender wrote before the content.
     pub const BODY_FRONT_BYTES: u32 = 512 * 1024;
-    /// Messages that one peek or one management call may name. A batch that is sent is bounded by its bytes alone.
+    /// Messages that one peek or one management call may refer to. A sent batch is limited by its bytes alone.
     pub const BATCH_COUNT_MAX: usize = 4096;
-    /// What is stored of a small message beside the bytes that were sent: a prefix, an id and the alignment. Many of them share a batch.
+    /// Bytes that are stored for a small message beside those that were sent: a prefix, an id and the alignment. Many
+    /// messages share a batch.
     pub const STORED_EXTRA_BYTES_MAX: usize = 64;
     pub const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(1);
-    /// How far ahead a message may be scheduled, and how long a delay may last: ten years.
+    /// The maximum time until a scheduled message is due, and of a delay: ten years.
     pub const SCHEDULE_AHEAD_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-    /// How long a message may stay away from others by the wish of who holds its receipt: a week, as storage queues allow.
+    /// The maximum time for which the holder of a receipt can hide a message: a week, as in storage queues.
     pub const HIDDEN_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-    /// Messages that one take hands out at once.
+    /// Messages that one take returns.
     pub const TAKE_COUNT_MAX: usize = 32;
-    /// Names and values that a queue carries for its owner, all of them together.
+    /// Names and values that a queue stores for its owner, all together.
     pub const METADATA_SIZE_BYTES_MAX: usize = 16 * 1024;
     pub const METADATA_COUNT_MAX: usize = 1024;
     pub const AUTO_DELETE_ON_IDLE_MIN: Duration = Duration::from_secs(1);
     pub const DUPLICATE_WINDOW_MIN: Duration = Duration::from_secs(1);
-    /// The least that the service takes over ATOM; our own documents take less.
+    /// The smallest value that the service accepts over ATOM; our own documents accept less.
     pub const DUPLICATE_WINDOW_ATOM_MIN: Duration = Duration::from_secs(20);
     pub const DUPLICATE_WINDOW_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
     /// A message that was forwarded this often is not forwarded again.
     pub const FORWARD_HOPS_MAX: u8 = 4;
     /// Sends and settlements of one transaction.
     pub const TRANSACTION_STEPS_MAX: usize = 100;
-    /// Limits the bodies of one transaction together, except large ones: they share one group of the journal.
+    /// Bodies of one transaction together, except large ones: they share one commit group.
     pub const TRANSACTION_SIZE_BYTES_MAX: usize = 10 * 1024 * 1024;
     /// Classes of messages in one queue, and classes of tenants.
     pub const CLASSES_MAX: usize = 16;
@@ -73,14 +75,14 @@ pub mod limits {
     pub const RATE_PER_SECOND_MAX: u64 = 10_000_000;
     /// Tenants of all classes of one queue that have messages in it; further ones share a lane.
     pub const LANES_MAX: usize = 10_000;
-    /// A tenant's name is cut off here.
+    /// A longer tenant name is truncated.
     pub const TENANT_BYTES_MAX: usize = 128;
-    /// What one receiver may hold unsettled on a queue with an order, at most.
+    /// The largest limit of unsettled messages per receiver on a queue with an order.
     pub const OUTSTANDING_MAX: u32 = 100_000;
-    /// A receiver on such a queue may hold what it settles in this time.
+    /// A receiver on such a queue may hold as many messages as it settles in this time.
     pub const OUTSTANDING_HORIZON: Duration = Duration::from_millis(OUTSTANDING_HORIZON_MS);
     pub const OUTSTANDING_HORIZON_MS: u64 = 100;
-    /// Queues and subscriptions of one group, and groups of a namespace.
+    /// Queues and subscriptions of one queue group, and queue groups of a namespace.
     pub const QUEUE_GROUP_MEMBERS_MAX: usize = 32;
     pub const GROUPS_MAX: usize = 1000;
     pub const PARTITIONS_MAX: u32 = 1024;
@@ -91,68 +93,70 @@ pub mod limits {
     /// An event or a batch of events, with all its sections.
     pub const PUBLICATION_SIZE_BYTES_MAX: usize = 1024 * 1024;
     pub const PARTITION_KEY_CHARS_MAX: usize = 128;
-    /// Readers without an owner level, of one partition and consumer group.
+    /// Readers without an owner level, per partition and consumer group.
     pub const PLAIN_READERS_MAX: usize = 5;
-    /// Producers that one partition remembers, to recognise what they send again.
+    /// Producers whose last sends one partition remembers, to detect repeated ones.
     pub const PRODUCERS_MAX: usize = 1024;
-    /// Name of a reader or of an owner.
+    /// The name of a reader or of an owner.
     pub const OWNER_CHARS_MAX: usize = 256;
-    /// Ten thousand years: longer than anybody means, and far from the ends of all clocks.
+    /// Ten thousand years: longer than any meaningful duration, and far below the range of all clocks.
     pub const DURATION_MAX: Duration = Duration::from_secs(10_000 * 365 * 24 * 3600);
 }
 
-/// What a queue was told when it was created or changed.
+/// The settings of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueSettings {
     pub lock_duration: Duration,
-    /// A message that was delivered this often without success goes to the dead-letter queue.
+    /// A message that failed this often goes to the dead-letter queue.
     pub max_delivery_count: u32,
     /// Every message belongs to a session. Cannot be changed later.
     pub requires_session: bool,
-    /// How long a message may wait that says nothing itself, and the most that one may say.
+    /// The time to live of a message that specifies none, and the maximum for others.
     pub default_time_to_live: Option<Duration>,
-    /// Expired messages go to the dead-letter queue; otherwise they are gone.
+    /// Expired messages go to the dead-letter queue; otherwise they are deleted.
     pub dead_letter_on_expiration: bool,
-    /// The queue deletes itself when nobody has used it for so long.
+    /// The queue is deleted when it has not been used for this time.
     pub auto_delete_on_idle: Option<Duration>,
     /// A message id that was seen within this time is dropped. Whether there is a window cannot be changed later.
     pub duplicate_window: Option<Duration>,
-    /// Keeps and shows a window that was given although duplicates are not detected. Has no effect.
+    /// Stores and shows a window that was set although duplicates are not detected. Has no effect.
     pub unused_duplicate_window: Option<Duration>,
-    /// Bytes of all bodies, dead-lettered ones included. `None`: what the disk holds.
+    /// Bytes of all bodies, including dead-lettered ones. `None`: limited by the disk.
     pub max_size_bytes: Option<u64>,
-    /// The maximum number of messages of a queue, dead-lettered ones included. `None`: no limit.
+    /// The maximum number of messages of a queue, including dead-lettered ones. `None`: no limit.
     pub max_count: Option<u32>,
     pub max_message_size_bytes: u32,
     pub status: QueueStatus,
-    /// Where every message goes on to.
+    /// The target to which every message is forwarded.
     pub forward_to: Option<EntityName>,
     pub forward_dead_letters_to: Option<EntityName>,
     pub retry: RetryPolicy,
     pub poison_session: PoisonSession,
-    /// In which order messages are handed out. `None`: as they came.
+    /// The order in which messages are delivered. `None`: as they were enqueued.
     pub order: Option<Box<OrderSettings>>,
-    /// Of a subscription: a message that a filter cannot be evaluated on goes to the dead-letter queue; otherwise the filter does not take it.
+    /// For a subscription: a message on which a filter cannot be evaluated goes to the dead-letter queue; otherwise the
+    /// filter does not match.
     pub dead_letter_on_filter_error: bool,
-    /// Kept and shown, for those who set it: everything here is done in batches.
+    /// Stores and shows the setting, without effect: all operations are batched.
     pub batched_operations: bool,
-    /// Keeps and shows `SupportOrdering`, without effect: the order of messages is always kept.
+    /// Stores and shows `SupportOrdering`, without effect: the order of messages is always kept.
     pub support_ordering: bool,
-    /// Keeps and shows `EnableExpress`, without effect: every message is on disk before it is confirmed.
+    /// Stores and shows `EnableExpress`, without effect: every message is on disk before it is confirmed.
     pub express: bool,
-    /// Keeps and shows `EnablePartitioning`, without effect: the entity stays whole in one shard. Cannot be changed later.
+    /// Stores and shows `EnablePartitioning`, without effect: the entity stays whole in one shard. Cannot be changed
+    /// later.
     pub partitioning: bool,
-    /// The owner's own words.
+    /// Free text of the owner.
     pub user_metadata: Option<String>,
 }
 
-/// What a namespace offers, as the service's price tiers do.
+/// The tier of a namespace, like the service's price tiers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tier {
     /// Messages of up to 100 MiB, 1 MiB by default.
     #[default]
     Premium,
-    /// Messages of up to 256 KiB, and no entity that says otherwise.
+    /// Messages of up to 256 KiB, without an exception for any entity.
     Standard,
 }
 
@@ -175,10 +179,10 @@ impl QueueStatus {
     }
 }
 
-/// How long a message whose delivery failed stays away before it is delivered again.
+/// The delay of a message after a failed delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RetryPolicy {
-    /// Not at all.
+    /// No delay.
     #[default]
     Immediate,
     Fixed {
@@ -189,7 +193,8 @@ pub enum RetryPolicy {
         step: Duration,
         cap: Duration,
     },
-    /// `base` after the first failure, doubled with each, up to `cap`; with jitter anything from zero to that, evenly.
+    /// `base` after the first failure, doubled with each, up to `cap`; with jitter evenly distributed from zero to that
+    /// value.
     Exponential {
         base: Duration,
         cap: Duration,
@@ -197,15 +202,15 @@ pub enum RetryPolicy {
     },
 }
 
-/// What becomes of a session when a message in it has failed as often as the queue allows.
+/// The handling of a session when a message in it has failed as often as the queue permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PoisonSession {
-    /// The message goes to the dead-letter queue, the session goes on without it.
+    /// The message goes to the dead-letter queue, and the session continues without it.
     #[default]
     DeadLetter,
-    /// The message stays at its place and is delivered again and again: nothing overtakes it.
+    /// The message stays in its place and is delivered again and again: nothing overtakes it.
     Block,
-    /// The message stays, and the session is handed only to those who ask for it by name.
+    /// The message stays, and only receivers that request the session by name get it.
     SetAside,
 }
 
@@ -294,7 +299,7 @@ impl QueueSettings {
         self.order.as_ref().map_or(Ok(()), |order| Ok(order.check()?))
     }
 
-    /// Whether an entity of this kind can have what is set.
+    /// Checks that an entity of this kind can have these settings.
     pub fn check_kind(&self, kind: EntityKind) -> Result<(), SettingsError> {
         let on_subscriptions = "set it on the topic's subscriptions";
         let forwards = self.forward_to.is_some() || self.forward_dead_letters_to.is_some();
@@ -353,7 +358,7 @@ impl QueueSettings {
         Ok(())
     }
 
-    /// Whether a queue with these settings may take on `new` ones.
+    /// Checks that a queue with these settings may change to `new` ones.
     pub fn check_change(&self, new: &QueueSettings) -> Result<(), SettingsError> {
         if self.requires_session != new.requires_session {
             return Err(SettingsError::Immutable { what: "requires session" });

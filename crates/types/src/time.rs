@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// Milliseconds since 1970-01-01 UTC, as told by whoever calls. The core never asks for the time.
+/// Milliseconds since 1970-01-01 UTC. The caller passes the time; the core has no clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -18,7 +18,7 @@ impl Timestamp {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the time since `earlier`; zero if this is not later.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

@@ -1,6 +1,7 @@
 use std::fmt;
 
-/// Version of the program. It is stored with commit groups and snapshots, so that an older program can name the version that it needs.
+/// The version of the program. It is stored with commit groups and snapshots, so that an older program can report the
+/// version that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProgramVersion(u32);
 
@@ -8,13 +9,15 @@ const MINOR_BITS: u32 = 12;
 const PATCH_BITS: u32 = 12;
 
 impl ProgramVersion {
-    /// Of this program.
+    /// The version of this program.
     pub const THIS: ProgramVersion = ProgramVersion::new(
         parse(env!("CARGO_PKG_VERSION_MAJOR")),
         parse(env!("CARGO_PKG_VERSION_MINOR")),
         parse(env!("CARGO_PKG_VERSION_PATCH")),
     );
 
+    /// Creates a version.
+    ///
     /// # Panics
     /// If a part is too large: 255 for the major, 4,095 for the others.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
@@ -26,13 +29,13 @@ impl ProgramVersion {
         ProgramVersion(bits)
     }
 
-    /// Later versions have larger bits.
+    /// Returns an encoding in which later versions have larger values.
     pub const fn to_bits(self) -> u32 {
         self.0
     }
 }
 
-/// The standard parser is not const.
+/// Parses digits. The standard parser is not const.
 const fn parse(digits: &str) -> u32 {
     let (bytes, mut at, mut number) = (digits.as_bytes(), 0, 0);
     while at < bytes.len() {
@@ -60,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_ordered_and_printed_as_people_write_them() {
+    fn versions_are_ordered_and_printed_in_the_usual_form() {
         assert_eq!(ProgramVersion::THIS.to_string(), env!("CARGO_PKG_VERSION"));
         assert_eq!(ProgramVersion::new(12, 345, 6).to_string(), "12.345.6");
         assert!(ProgramVersion::new(0, 9, 9) < ProgramVersion::new(0, 10, 0));

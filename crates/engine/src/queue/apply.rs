@@ -16,7 +16,7 @@ impl Queue {
     pub(crate) fn apply(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
         let entity = self.entity;
         match *fact {
-            // The facts of most messages.
+            // The facts that most messages have.
             Fact::Enqueued { sequence_number, enqueued_at, body, size_bytes, ref attributes, .. } => {
                 let entry = MessageRow::new(body, size_bytes, enqueued_at);
                 self.enqueue(sequence_number, entry, attributes.as_deref())
@@ -153,7 +153,7 @@ impl Queue {
                 waits && matches!(sub_queue, SubQueue::Main | SubQueue::DeadLetter)
             }
             Fact::DeadLettered { sub_queue, .. } => sub_queue == SubQueue::Main,
-            // The locks of the other sub-queues are applied by the caller.
+            // Locks outside of the transfer queue are applied in `apply`.
             Fact::Locked { .. } => false,
             // All others unlock a message, and no message in transit is locked.
             _ => true,

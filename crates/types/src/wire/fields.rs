@@ -2,7 +2,7 @@
 
 use super::{DecodeError, Decoder, Wire, put_large, put_number, put_sized_value};
 
-/// Appends a field, unless its value is the absent one. Tags of a struct rise.
+/// Appends a field, unless its value is the absent one. The tags of a struct rise.
 #[inline]
 pub fn put_field<T: Wire>(tag: u64, value: &T, out: &mut Vec<u8>) {
     if !value.is_absent() {
@@ -11,18 +11,18 @@ pub fn put_field<T: Wire>(tag: u64, value: &T, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a field of many bytes, which `write` writes.
+/// Appends a field of many bytes, which `write` appends.
 pub fn put_large_field(tag: u64, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     put_number(tag, out);
     put_large(out, write);
 }
 
-/// The value that was found for a field; else the one from before the field existed; else the absent one of its type.
+/// Returns the decoded value of a field; else the value from before the field existed; else the absent one of its type.
 pub fn found_or<T: Wire>(found: Option<T>, before: Option<T>, what: &'static str) -> Result<T, DecodeError> {
     found.or(before).or_else(T::absent).ok_or(DecodeError::Missing(what))
 }
 
-/// Takes fields off the front of a decoder until it is empty.
+/// Decodes fields from the front of a decoder until it is empty.
 #[derive(Debug)]
 pub struct Fields<'d, 'a> {
     decoder: &'d mut Decoder<'a>,
@@ -34,7 +34,7 @@ impl<'d, 'a> Fields<'d, 'a> {
         Fields { decoder, last: None }
     }
 
-    /// The next field with its value. Fails if the tags do not rise.
+    /// Returns the next field with its value. Fails if the tags do not rise.
     pub fn next_field(&mut self) -> Result<Option<(u64, Decoder<'a>)>, DecodeError> {
         if self.decoder.is_empty() {
             return Ok(None);
@@ -48,9 +48,10 @@ impl<'d, 'a> Fields<'d, 'a> {
     }
 }
 
-/// Implements [`Wire`] for a struct whose fields are tagged: `TAG: field`, or `TAG: field = value` for a field that is left out when it
-/// has this value. A field that was added later needs such a value, the one that older data means, unless its type can be absent (`Option`, `Vec`).
-/// Neither the value nor the tag may change afterwards. Tags are those of a module of [`tags`](super::tags), and rise.
+/// Implements [`Wire`] for a struct whose fields are tagged: `TAG: field`, or `TAG: field = value` for a field that is
+/// omitted when it has this value. A field that was added later needs such a value, the one that older data means,
+/// unless its type can be absent (`Option`, `Vec`). Neither the value nor the tag may change afterwards. Tags are those
+/// of a module of [`tags`](super::tags), and rise.
 #[macro_export]
 macro_rules! tagged_fields {
     ($type:ident in $tags:ident { $( $tag:ident : $field:ident $(= $before:expr)? ),* $(,)? }) => {
@@ -91,7 +92,7 @@ macro_rules! tagged_fields {
     (@before $before:expr) => { Some($before) };
 }
 
-/// Implements [`Wire`] for an enum without data: `code = Variant`. A code is never given to another variant.
+/// Implements [`Wire`] for an enum without data: `code = Variant`. A code is never reused for another variant.
 #[macro_export]
 macro_rules! coded {
     ($type:ident, $name:literal { $( $code:literal = $variant:ident ),* $(,)? }) => {

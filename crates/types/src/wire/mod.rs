@@ -36,27 +36,27 @@ pub enum DecodeError {
     Checksum,
 }
 
-/// A value as bytes.
+/// A value that can be encoded.
 pub trait Wire: Sized {
     /// Whether the value extends to the end of its bytes, so that it needs a length where something follows it.
     const IS_OPEN: bool;
 
     fn put_value(&self, out: &mut Vec<u8>);
 
-    /// Takes the value off the front of `input`, or all of `input` if the value is open. `what` names it in errors.
+    /// Decodes the value at the front of `input`, or all of `input` if the value is open. `what` names it in errors.
     fn take_value(input: &mut Decoder<'_>, what: &'static str) -> Result<Self, DecodeError>;
 
-    /// The value of a field that was left out, for types that can be left out.
+    /// Returns the value of an omitted field, for types that can be omitted.
     fn absent() -> Option<Self> {
         None
     }
 
-    /// Whether a field with this value is left out.
+    /// Returns whether a field with this value is omitted.
     fn is_absent(&self) -> bool {
         false
     }
 
-    /// Whether the value has so many bytes that they should not be moved once more; see [`put_large`].
+    /// Returns whether the value has so many bytes that they should not be moved once more; see [`put_large`].
     fn is_large(&self) -> bool {
         false
     }
@@ -67,7 +67,7 @@ pub trait Wire: Sized {
         if Self::IS_OPEN { put_sized_value(self, out) } else { self.put_value(out) }
     }
 
-    /// Takes what [`Wire::put`] appended.
+    /// Decodes a value that [`Wire::put`] appended.
     #[inline]
     fn take(input: &mut Decoder<'_>, what: &'static str) -> Result<Self, DecodeError> {
         if Self::IS_OPEN { input.sized(what)?.whole(what) } else { Self::take_value(input, what) }
@@ -83,7 +83,7 @@ pub fn put_number(mut number: u64, out: &mut Vec<u8>) {
     out.push(number.to_le_bytes()[0]);
 }
 
-/// The step from one number to another, short if they are close, whichever is larger.
+/// Appends the step from one number to another, short if they are close, whichever is larger.
 pub fn put_step(from: u64, to: u64, out: &mut Vec<u8>) {
     let step = to.wrapping_sub(from).cast_signed();
     put_number(((step << 1) ^ (step >> 63)).cast_unsigned(), out);
@@ -99,13 +99,14 @@ pub fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends what `write` appends, with its length in front.
+/// Appends the bytes that `write` appends, with their length in front.
 #[inline]
 pub fn put_sized(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     put_sized_in::<1>(out, write);
 }
 
-/// The same for many bytes: the length takes eight bytes, so that the bytes behind it need not move when it is known.
+/// Like [`put_sized`], for many bytes: the length takes eight bytes, so that the bytes after it need not move when it
+/// is known.
 pub fn put_large(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     put_sized_in::<8>(out, write);
 }
@@ -126,14 +127,15 @@ fn put_sized_in<const ROOM: usize>(out: &mut Vec<u8>, write: impl FnOnce(&mut Ve
     close_sized::<ROOM>(start, out);
 }
 
-/// Leaves room for a length and returns where the sized bytes start.
+/// Reserves space for a length and returns where the sized bytes start.
 #[inline]
 fn open_sized<const ROOM: usize>(out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&[0; ROOM]);
     out.len()
 }
 
-/// Writes the length of everything from `start` on into the room before it. A length that needs more room moves the bytes.
+/// Writes the length of everything from `start` on into the space before it. A length that needs more space moves the
+/// bytes.
 #[inline]
 fn close_sized<const ROOM: usize>(start: usize, out: &mut Vec<u8>) {
     let length = (out.len() - start) as u64;
@@ -155,7 +157,7 @@ fn widen<const ROOM: usize>(start: usize, length: u64, out: &mut Vec<u8>) {
     out.splice(start - ROOM..start, number);
 }
 
-/// Takes values off the front of its bytes. Each method has a name of what it looks for, for errors.
+/// Decodes values from the front of its bytes. Each method takes the name of the value, for errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder<'a> {
     pub rest: &'a [u8],
@@ -191,7 +193,7 @@ impl<'a> Decoder<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.byte(what)?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit only.
+            // The tenth byte has space for one bit only.
             if shift == 63 && bits > 1 {
                 break;
             }
@@ -207,7 +209,8 @@ impl<'a> Decoder<'a> {
         u32::try_from(self.number(what)?).map_err(|_| DecodeError::Value(what))
     }
 
-    /// A count of things that take at least a byte each, so that a wrong count cannot make the caller reserve memory.
+    /// Decodes a count of items that take at least a byte each, so that a wrong count cannot make the caller reserve
+    /// memory.
     pub fn count(&mut self, what: &'static str) -> Result<usize, DecodeError> {
         let count = usize::try_from(self.number(what)?).map_err(|_| DecodeError::Value(what))?;
         if count > self.rest.len() { Err(DecodeError::Short(what)) } else { Ok(count) }
@@ -237,7 +240,7 @@ impl<'a> Decoder<'a> {
         Ok(bytes)
     }
 
-    /// A decoder of sized bytes.
+    /// Returns a decoder of sized bytes.
     pub fn sized(&mut self, what: &'static str) -> Result<Decoder<'a>, DecodeError> {
         self.bytes(what).map(Decoder::new)
     }
@@ -246,12 +249,12 @@ impl<'a> Decoder<'a> {
         std::str::from_utf8(self.bytes(what)?).map_err(|_| DecodeError::Value(what))
     }
 
-    /// Everything that is left.
+    /// Returns all remaining bytes.
     pub fn remaining(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// Ends a row of positional values: a newer version may have put fields behind them, which are unknown here.
+    /// Ends a row of positional values: a newer version may have added fields after them, which are unknown here.
     pub fn end_row(mut self, of: &'static str) -> Result<(), DecodeError> {
         match Fields::new(&mut self).next_field()? {
             Some((tag, _)) => Err(DecodeError::Unknown { of, tag }),
@@ -263,7 +266,7 @@ impl<'a> Decoder<'a> {
         T::take(self, what)
     }
 
-    /// One value that takes all the bytes.
+    /// Decodes one value that takes all the bytes.
     pub fn whole<T: Wire>(mut self, what: &'static str) -> Result<T, DecodeError> {
         let value = T::take_value(&mut self, what)?;
         if self.rest.is_empty() { Ok(value) } else { Err(DecodeError::Value(what)) }
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_beyond_64_bits_is_refused() {
+    fn a_number_beyond_64_bits_is_rejected() {
         let mut decoder = Decoder::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]);
         assert_eq!(decoder.number("it"), Err(DecodeError::Value("it")));
         let mut decoder = Decoder::new(&[0x80; 20]);

@@ -3,13 +3,13 @@
 use super::{DecodeError, Decoder, Wire, close_sized, open_sized, put_fixed, put_large, put_number};
 use crate::{BodyPlace, BodyRef, CommitGroupNumber};
 
-/// How one positional value of a record is written, where its type alone does not determine it.
+/// The encoding of one positional value of a record, if its type alone does not determine it.
 pub trait Codec<T> {
     fn put(value: &T, here: CommitGroupNumber, out: &mut Vec<u8>);
     fn take(input: &mut Decoder<'_>, here: CommitGroupNumber, what: &'static str) -> Result<T, DecodeError>;
 }
 
-/// As [`Wire`] writes it.
+/// The encoding of [`Wire`].
 #[derive(Debug)]
 pub struct Plain;
 
@@ -25,7 +25,7 @@ impl<T: Wire> Codec<T> for Plain {
     }
 }
 
-/// An open value that is mostly large.
+/// An open value that is usually large.
 #[derive(Debug)]
 pub struct Large;
 
@@ -39,7 +39,7 @@ impl<T: Wire> Codec<T> for Large {
     }
 }
 
-/// Eight bytes, for numbers that are random and so mostly large.
+/// Eight bytes, for numbers that are random and so usually large.
 #[derive(Debug)]
 pub struct Fixed;
 
@@ -55,8 +55,8 @@ impl Codec<u64> for Fixed {
     }
 }
 
-/// A body in the commit group of its own record is written as its offset in units of eight bytes, plus one. Any other body is a zero, then eight
-/// bytes. A body in a later group is refused.
+/// A body in the commit group of its own record is written as its offset in units of eight bytes, plus one. Any other
+/// body is a zero, then eight bytes. A body in a later group is rejected.
 #[derive(Debug)]
 pub struct Place;
 
@@ -108,16 +108,18 @@ pub fn end_record<const ROOM: usize>(start: usize, out: &mut Vec<u8>) {
     close_sized::<ROOM>(start, out);
 }
 
-/// Takes the kind of a record and its fields.
+/// Decodes the kind of a record and returns it with its fields.
 pub fn take_record<'a>(input: &mut Decoder<'a>) -> Result<(u64, Decoder<'a>), DecodeError> {
     Ok((input.number("the kind of a record")?, input.sized("a record")?))
 }
 
-/// Writes and reads an enum as records: `KIND: Variant { positional, positional as Codec } { TAG: optional }`. Kinds and tags are those of modules of
-/// [`tags`](super::tags). Positional values never change; a new field gets a tag. `room` is how many bytes are reserved for the length, which is
-/// 1 for small records and more for those that are mostly large. Codecs are types in scope that implement [`Codec`].
+/// Encodes and decodes an enum as records: `KIND: Variant { positional, positional as Codec } { TAG: optional }`. Kinds
+/// and tags are those of modules of [`tags`](super::tags). Positional values never change; a new field gets a tag.
+/// `room` is the number of bytes that are reserved for the length: 1 for small records and more for those that are
+/// usually large. Codecs are types in scope that implement [`Codec`].
 ///
-/// Generates `put_record(&value, here, out)` and `take_fields(kind, fields, here)`, which returns `None` for a kind of another enum.
+/// Generates `put_record(&value, here, out)` and `take_fields(kind, fields, here)`, which returns `None` for a kind of
+/// another enum.
 #[macro_export]
 macro_rules! records {
     (

@@ -1,12 +1,12 @@
-//! Every number that records, settings and snapshots are tagged with.
+//! All tags of records, settings and snapshots.
 //!
-//! A tag is on disk: it keeps its meaning for ever, and no other field gets its number, even when the field is gone. A new field or record takes the
-//! next free number of its list. `docs/design/wal-format.md` has the rules.
+//! A tag is on disk: it keeps its meaning for ever, and no other field gets its number, even when the field is removed.
+//! A new field or record takes the next free number of its list. `docs/design/wal-format.md` contains the rules.
 
-/// A list of tags that are used together, so that each number stands for one thing in it.
+/// A list of tags that are used together, so that each number has one meaning in it.
 #[derive(Clone, Copy, Debug)]
 pub struct TagList {
-    /// Names one of them in errors.
+    /// The noun for its tags in errors.
     pub name: &'static str,
     pub tags: &'static [(&'static str, u64)],
 }
@@ -19,7 +19,7 @@ macro_rules! registry {
             $( pub const $tag: u64 = $number; )*
         } )*
 
-        /// All lists, for checks and for people.
+        /// All lists, for checks and for display.
         pub const ALL: &[TagList] = &[
             $( TagList { name: $name, tags: &[ $( (stringify!($tag), $number), )* ] }, )*
         ];
@@ -321,11 +321,11 @@ registry! {
         STATE = 2,
         STATE_SET_AT = 3,
     }
-    /// Behind the positional values of a message id that a queue has seen.
+    /// Fields after the positional values of a message id that a queue has seen.
     stored_id, "field of a stored message id" {}
-    /// Behind those of a body that several messages have.
+    /// Fields after the positional values of a body that several messages share.
     stored_share, "field of a shared body" {}
-    /// Bits beside the two of its state.
+    /// Bits beside the two of a message's state.
     message_mark, "mark of a stored message" {
         STRAY = 4,
         POISON = 8,
@@ -440,7 +440,8 @@ registry! {
         BREAKING = 3,
     }
     lease_field, "field of a lease term" {}
-    /// Records of the snapshot of all blobs of a shard. A blob follows its container, a block the blob that it waits for.
+    /// Records of the snapshot of all blobs of a shard. A blob follows its container, and a block follows the blob that
+    /// it waits for.
     blobs_record, "part of a snapshot of blobs" {
         CONTAINER = 1,
         BLOB = 2,

@@ -1,4 +1,4 @@
-//! The values of this crate as bytes.
+//! The encodings of the types of this crate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,7 +135,7 @@ impl Wire for RetryPolicy {
     }
 }
 
-/// Most records are about the main queue and leave this out.
+/// Most records are about the main queue and omit this.
 impl Wire for SubQueue {
     const IS_OPEN: bool = false;
 
@@ -167,7 +167,7 @@ impl Wire for SubQueue {
     }
 }
 
-/// Implements [`Wire`] for what is a number.
+/// Implements [`Wire`] for types that are encoded as a number.
 macro_rules! numbers {
     ($( $type:ty: |$value:ident| $number:expr, |$found:ident| $made:expr; )*) => { $(
         impl Wire for $type {
@@ -204,7 +204,7 @@ numbers! {
     ShardId: |shard| u64::from(shard.0), |number| number.try_into().ok().map(ShardId);
 }
 
-/// Implements [`Wire`] for what is written as text.
+/// Implements [`Wire`] for types that are encoded as text.
 #[macro_export]
 macro_rules! texts {
     ($( $type:ty: $parse:expr; )*) => { $(
@@ -246,7 +246,7 @@ impl Wire for Arc<str> {
     }
 }
 
-/// A copy, because what is kept must not hold on to a whole commit group.
+/// Decodes a copy, because a stored value must not keep a whole commit group in memory.
 impl Wire for Bytes {
     const IS_OPEN: bool = true;
 
@@ -266,7 +266,7 @@ impl Wire for Bytes {
 impl<T: Wire> Wire for Option<T> {
     const IS_OPEN: bool = T::IS_OPEN;
 
-    /// Only a field can hold it: its absence is the `None`.
+    /// Only a field can contain it: an absent field is `None`.
     fn put_value(&self, out: &mut Vec<u8>) {
         if let Some(value) = self {
             value.put_value(out);
@@ -314,7 +314,7 @@ impl<T: Wire> Wire for Vec<T> {
         while !input.is_empty() {
             let before = input.rest.len();
             items.push(T::take(input, what)?);
-            // Each item takes at least a byte, or damage could make this endless.
+            // Each item takes at least a byte; otherwise damaged bytes could make this loop endless.
             if input.rest.len() == before {
                 return Err(DecodeError::Value(what));
             }
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_setting_is_named() {
+    fn an_unknown_setting_is_reported_by_its_number() {
         let mut bytes = bytes_of(&QueueSettings::default());
         put_field(99, &7_u64, &mut bytes);
         let found = Decoder::new(&bytes).whole::<QueueSettings>("settings");
@@ -398,13 +398,13 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_no_version_left_out_is_missed() {
+    fn a_missing_required_setting_is_an_error() {
         let found = Decoder::new(&[]).whole::<QueueSettings>("settings");
         assert_eq!(found, Err(DecodeError::Missing("lock_duration")));
     }
 
     #[test]
-    fn repeated_and_unordered_fields_are_refused() {
+    fn repeated_and_unordered_fields_are_rejected() {
         let mut bytes = Vec::new();
         put_field(rate::BURST, &7_u32, &mut bytes);
         put_field(rate::PER_SECOND_MILLI, &7_u64, &mut bytes);
