@@ -1,4 +1,4 @@
-//! Claims: what a connection may do, for how long, and what happens to its links when that is over.
+//! Claims: the rights of a connection, their expiry, and the end of the links that depend on them.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{Client, Rig, condition_of, message, receiver, sender};
 
 const UNAUTHORIZED: &str = "amqp:unauthorized-access";
 
-/// A token that ends in so many seconds.
+/// Returns a token that expires in this many seconds.
 pub(crate) fn token(rig: &Rig, key_name: &str, secret: &Secret, audience: &str, life_s: u64) -> String {
     let resource = audience.replace(':', "%3a").replace('/', "%2f");
     let end = (rig.broker.clock().now().as_millis() / 1000 + life_s).to_string();
@@ -37,7 +37,7 @@ async fn anonymous(rig: &Rig) -> Client {
 async fn closed(client: &mut Client) -> AmqpError {
     client
         .until(|event| match event {
-            Event::Closed { error } => Some(error.clone().expect("it says why")),
+            Event::Closed { error } => Some(error.clone().expect("a close with an error")),
             _ => None,
         })
         .await
@@ -68,7 +68,7 @@ async fn a_connection_without_a_token_ends_after_twenty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_without_a_token_sends_only_so_much() {
+async fn the_input_of_a_connection_without_a_token_is_limited() {
     let rig = rig().await;
     let mut client = anonymous(&rig).await;
     let tokens = client.tokens().await;
@@ -84,7 +84,7 @@ async fn a_connection_without_a_token_sends_only_so_much() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn links_end_with_their_token_and_others_live_on() {
+async fn links_end_with_their_token_and_other_links_continue() {
     let rig = rig().await;
     let mut client = anonymous(&rig).await;
     let tokens = client.tokens().await;
@@ -112,7 +112,7 @@ async fn links_end_with_their_token_and_others_live_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_lost_receiver_held_goes_to_others() {
+async fn locked_messages_of_a_detached_receiver_go_to_others() {
     let rig = rig().await;
     let mut good = rig.client().await;
     let mut client = anonymous(&rig).await;
@@ -121,7 +121,7 @@ async fn what_a_lost_receiver_held_goes_to_others() {
     let listening = client.receiver("orders").await;
     client.connection.set_credit(listening, 10);
     client.detached(listening).await;
-    // The peer has answered the detach or not: its credit takes nothing any more.
+    // Whether or not the peer has answered the detach, its credit gets no more messages.
     let sender = good.sender("orders").await;
     good.send(sender, &message("one")).await;
     let receiver = good.receiver("orders").await;
@@ -129,7 +129,7 @@ async fn what_a_lost_receiver_held_goes_to_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_put_again_renews() {
+async fn a_token_that_is_put_again_renews_the_claim() {
     let rig = rig().await;
     let mut client = anonymous(&rig).await;
     let tokens = client.tokens().await;
@@ -146,7 +146,7 @@ async fn a_token_put_again_renews() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_replaced_or_removed_takes_its_links_along() {
+async fn a_replaced_or_removed_key_ends_its_links() {
     let rig = rig().await;
     let app = policy(&rig, None, "app", &[Right::Send]);
     let (mut first, mut second) = (anonymous(&rig).await, anonymous(&rig).await);
@@ -165,12 +165,12 @@ async fn a_key_that_is_replaced_or_removed_takes_its_links_along() {
     assert_eq!(second.send(links[1], &message("still")).await, DeliveryState::Accepted);
     rig.access.remove(None, "app").unwrap();
     assert_eq!(second.detached(links[1]).await.condition, UNAUTHORIZED);
-    // A connection that has nothing left to show is not kept for long.
+    // A connection without any claim is closed after a short time.
     assert!(text(&closed(&mut second).await).contains("no valid token"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_in_the_clear_is_watched_too() {
+async fn a_policy_change_ends_links_of_a_sasl_plain_connection() {
     let rig = rig().await;
     let app = policy(&rig, Some("orders"), "app", &[Right::Listen]);
     let mut client = rig.client_with(SaslClient::plain("app", app.primary.expose())).await;
@@ -182,7 +182,7 @@ async fn a_key_in_the_clear_is_watched_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_send_by_way_of_another_entity_takes_a_right_on_both() {
+async fn sending_by_way_of_another_entity_requires_a_right_on_both() {
     let rig = rig().await;
     let via = |to: &'static str| {
         let properties = Some(Fields::new().with("com.microsoft:transfer-destination-address", to));
@@ -219,7 +219,7 @@ async fn a_transaction_cannot_outlive_the_token_of_its_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_for_one_entity_opens_no_other() {
+async fn a_token_for_one_entity_permits_no_other() {
     let rig = rig().await;
     rig.queue("orders/2024", QueueSettings::default()).await;
     let app = policy(&rig, Some("orders"), "app", &[Right::Manage]);
@@ -274,14 +274,18 @@ async fn a_token_for_an_entity_that_does_not_exist_is_answered_with_404() {
         ("http://h/news/Subscriptions/nope/$management", "news/Subscriptions/nope"),
         ("amqps://h/nohub/ConsumerGroups/$Default/Partitions/0", "nohub"),
     ] {
-        // Whoever has no right does not learn what exists.
+        // A peer without the right cannot find out which entities exist.
         assert_eq!(client.put_token(&tokens, audience, wrong(audience)).await, 401, "{audience}");
         let response = client.put_token_response(&tokens, audience, good(audience)).await;
         assert_eq!(response.property("status-code").and_then(Value::as_i32), Some(404), "{audience}");
         let said = response.property("status-description").and_then(Value::as_str).unwrap();
         let sentence = format!("/{name}' could not be found. Create it with: peeklock ");
         assert!(said.starts_with("The messaging entity 'sb://") && said.contains(&sentence), "{said}");
-        assert_eq!(response.property("error-condition"), None, "Python shows the description only without");
+        assert_eq!(
+            response.property("error-condition"),
+            None,
+            "Python shows the description only without a condition"
+        );
     }
     rig.queue("nope", QueueSettings::default()).await;
     assert_eq!(client.put_token(&tokens, "amqp://h/nope", good("amqp://h/nope")).await, 202);

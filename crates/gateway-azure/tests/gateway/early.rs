@@ -1,4 +1,5 @@
-//! Microsoft's AMQP library loses an outcome that comes within some 100 µs: such outcomes wait for 1 to 2 ms, and nothing else does.
+//! Microsoft's AMQP library loses an outcome that arrives within approximately 100 µs: such outcomes are delayed by 1
+//! to 2 ms, and nothing else is.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::support::{Client, Rig, condition_of, in_session, message, sessions};
 
-/// The properties of an open of Azure.Messaging.ServiceBus.
+/// Returns a configuration with the open properties of Azure.Messaging.ServiceBus.
 fn dotnet() -> Config {
     let properties = Fields::new()
         .with("product", "Messaging.ServiceBus")
@@ -24,7 +25,7 @@ async fn rig() -> Rig {
     rig
 }
 
-/// How long a declare, a refused send, a send and a receiver's settlement take.
+/// Returns the durations of a declare, a rejected send, a send and a receiver's settlement.
 async fn delays(mut client: Client) -> [Duration; 4] {
     let (plain, talks) = (client.sender("plain").await, client.sender("talks").await);
     let control = client.coordinator().await.0;
@@ -47,7 +48,7 @@ async fn delays(mut client: Client) -> [Duration; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outcomes_that_are_not_accepted_wait_for_this_library_alone() {
+async fn outcomes_other_than_accepted_are_delayed_for_this_library_only() {
     let rig = rig().await;
     assert_eq!(delays(rig.client().await).await, [Duration::ZERO; 4]);
     let client = rig.client_as(dotnet(), SaslClient::plain("all", "secret")).await;
@@ -58,7 +59,7 @@ async fn outcomes_that_are_not_accepted_wait_for_this_library_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_else_on_the_connection_waits() {
+async fn nothing_else_on_the_connection_is_delayed() {
     let rig = rig().await;
     let mut client = rig.client_as(dotnet(), SaslClient::plain("all", "secret")).await;
     let (plain, talks) = (client.sender("plain").await, client.sender("talks").await);
@@ -70,6 +71,6 @@ async fn nothing_else_on_the_connection_waits() {
     assert_eq!(client.send(plain, &message("m")).await, DeliveryState::Accepted);
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(client.outcome(talks, behind).await, DeliveryState::Accepted);
-    assert!(start.elapsed() >= Duration::from_millis(1), "a link keeps the order of its outcomes");
+    assert!(start.elapsed() >= Duration::from_millis(1), "the outcomes of a link stay in order");
     assert_eq!(condition_of(&client.outcome(talks, refused).await), condition::NOT_ALLOWED);
 }

@@ -1,4 +1,4 @@
-//! Event hubs: sending, reading from every position, owner levels, and what is refused.
+//! Event hubs: sending, reading from every position, owner levels, and rejections.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl Client {
                 _ => None,
             })
             .await;
-        assert!(delivery.settled, "nobody settles an event");
+        assert!(delivery.settled, "events are sent settled");
         message
     }
 
@@ -88,7 +88,7 @@ impl Client {
         found
     }
 
-    /// Attaches a reader and gives it credit.
+    /// Attaches a reader and grants it credit.
     pub(crate) async fn read(&mut self, attach: Attach) -> LinkId {
         let link = self.attach(attach).await.unwrap().0;
         self.connection.set_credit(link, 100);
@@ -115,7 +115,7 @@ impl Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_numbered_kept_and_read_by_everybody() {
+async fn events_are_numbered_stored_and_sent_to_all_readers() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     client.send_all("clicks/Partitions/0", &["a", "b", "c"]).await;
@@ -136,7 +136,7 @@ async fn events_are_numbered_kept_and_read_by_everybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_starts_where_it_says() {
+async fn a_reader_starts_at_the_requested_position() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     client.send_all("clicks", &["a", "b", "c"]).await;
@@ -165,7 +165,7 @@ async fn a_reader_starts_where_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_reply_says_what_a_reader_has_got() {
+async fn the_reply_contains_the_settings_of_the_reader() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     let wish = Symbol::from_static("com.microsoft:enable-receiver-runtime-metric");
@@ -185,7 +185,7 @@ async fn the_reply_says_what_a_reader_has_got() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_finds_its_partition_and_no_key_finds_all() {
+async fn a_key_selects_one_partition_and_no_key_uses_all() {
     let rig = rig(4).await;
     let mut client = rig.client().await;
     let link = client.sender("clicks").await;
@@ -204,14 +204,14 @@ async fn a_key_finds_its_partition_and_no_key_finds_all() {
         assert_eq!(count, if number == home { 4 } else { 1 }, "partition {number}");
     }
     let address = "clicks/ConsumerGroups/$Default/Partitions/0";
-    assert_eq!(home, 0, "by the vectors");
+    assert_eq!(home, 0, "the partition from the test vectors");
     let reader = client.read(reader_at(address, None)).await;
     let found = client.events(reader, 4).await;
     assert_eq!(found[3].message_annotations.get(KEY), Some(&Value::from("device-42")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_keeps_what_was_sent_to_it() {
+async fn a_partition_stores_the_events_sent_to_it() {
     let rig = rig(4).await;
     let mut client = rig.client().await;
     let link = client.sender("clicks/Partitions/3").await;
@@ -228,12 +228,12 @@ async fn a_partition_keeps_what_was_sent_to_it() {
     assert_eq!(
         single.message_annotations.get(KEY),
         Some(&Value::from("third")),
-        "it decides nothing, and is kept"
+        "the key does not affect routing, and is stored"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_is_refused_and_the_link_goes_on() {
+async fn invalid_events_are_rejected_and_the_link_continues() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     let link = client.sender("clicks").await;
@@ -285,11 +285,11 @@ async fn a_higher_owner_level_takes_over() {
     }
     let negative = client.attach(with_level(-1, earliest())).await.unwrap_err();
     assert_eq!(negative.condition, condition::ARGUMENT_OUT_OF_RANGE);
-    assert_eq!(text(&client.next_event(second).await), "a", "who has it keeps it");
+    assert_eq!(text(&client.next_event(second).await), "a", "the current owner keeps the partition");
 }
 
 #[tokio::test(start_paused = true)]
-async fn five_readers_without_owner_level_are_enough() {
+async fn at_most_five_readers_without_owner_level_are_permitted() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     let mut links = Vec::new();
@@ -307,7 +307,7 @@ async fn five_readers_without_owner_level_are_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_there_is_not_found() {
+async fn missing_hubs_and_parts_are_not_found() {
     let rig = rig(2).await;
     let mut client = rig.client().await;
     let missing = [
@@ -334,7 +334,7 @@ async fn what_is_not_there_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_not_there_is_out_of_range() {
+async fn a_missing_partition_is_out_of_range() {
     let rig = rig(2).await;
     let mut client = rig.client().await;
     let sentence = "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and 1.";
@@ -364,7 +364,7 @@ async fn a_queue_may_have_a_name_like_a_partition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_producer_that_numbers_its_events_may_send_them_twice() {
+async fn repeated_events_of_a_numbering_producer_are_stored_once() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     let wish = || Attach {
@@ -405,11 +405,11 @@ async fn a_producer_that_numbers_its_events_may_send_them_twice() {
     let reader = client.read(earliest()).await;
     let found = client.events(reader, 2).await;
     assert_eq!(found.iter().map(text).collect::<Vec<_>>(), ["a", "b"]);
-    assert_eq!(found[0].message_annotations.len(), 3, "numbers are between producer and broker");
+    assert_eq!(found[0].message_annotations.len(), 3, "the numbers are not sent to readers");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_producer_that_connects_again_goes_on_where_it_says() {
+async fn a_producer_that_reconnects_continues_from_its_own_number() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     let attach = |epoch: Value, sequence: Value| {
@@ -434,14 +434,14 @@ async fn a_producer_that_connects_again_goes_on_where_it_says() {
     for number in 1..=3 {
         assert_eq!(client.send(link, &numbered(number)).await, DeliveryState::Accepted);
     }
-    // It has not heard of the third one, and sends it again.
+    // It has not received the outcome of the third event, and repeats it.
     let mut client = rig.client().await;
     let (again, reply) = client.attach(attach(1_i16.into(), Value::Int(2))).await.unwrap();
     let number = reply.properties.unwrap().get("com.microsoft:producer-sequence-number").cloned();
-    assert_eq!(number, Some(Value::Int(2)), "the client's own");
+    assert_eq!(number, Some(Value::Int(2)), "the number of the client");
     assert_eq!(client.send(again, &numbered(3)).await, DeliveryState::Accepted);
     assert_eq!(client.send(again, &numbered(4)).await, DeliveryState::Accepted);
-    // Another one has lost its place: what it sends is neither new nor what was sent before.
+    // A link with another start number: its events are neither new nor an exact repetition.
     let (lost, _) = client.attach(attach(Value::Null, Value::Int(1))).await.unwrap();
     let mut batch = BatchBuilder::new(10_000);
     assert!([2, 3].iter().all(|number| batch.try_add(&numbered(*number).to_bytes())));
@@ -460,14 +460,14 @@ async fn a_producer_that_connects_again_goes_on_where_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn credit_is_kept_to_and_drained() {
+async fn credit_limits_events_and_can_be_drained() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     client.send_all("clicks", &["a", "b", "c"]).await;
     let (link, reply) = client.attach(earliest()).await.unwrap();
     assert!(
         reply.max_message_size.is_none_or(|size| size >= 100 << 20),
-        "no event is larger with its annotations"
+        "larger than every event with its annotations"
     );
     client.connection.set_credit(link, 2);
     assert_eq!(client.events(link, 2).await.iter().map(number).collect::<Vec<_>>(), [0, 1]);
@@ -482,9 +482,9 @@ async fn credit_is_kept_to_and_drained() {
     assert_eq!(number(&client.next_event(link).await), 3);
 }
 
-/// Events that are left out use up no credit: a drain is not done before the others have come.
+/// Omitted events use no credit: a drain ends only after the other events have arrived.
 #[tokio::test(start_paused = true)]
-async fn a_drain_from_a_time_on_takes_what_there_is() {
+async fn a_drain_from_a_start_time_returns_all_available_events() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     client.send_all("clicks", &["a", "b", "c", "d", "e", "f"]).await;
@@ -496,7 +496,7 @@ async fn a_drain_from_a_time_on_takes_what_there_is() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     let view = rig.broker.hub(hub()).await.unwrap();
     let partition = rig.broker.partition(&view, 0, None).await.unwrap().view;
-    assert_eq!(partition.extent_count, 1, "old and new events lie together");
+    assert_eq!(partition.extent_count, 1, "old and new events share an extent");
     let since = partition.last_enqueued_at.unwrap().as_millis() - 5000;
     let attach = reader(&format!("amqp.annotation.x-opt-enqueued-time > '{since}'"));
     let link = client.attach(attach).await.unwrap().0;
@@ -524,7 +524,7 @@ async fn a_drain_from_a_time_on_takes_what_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_hears_when_its_hub_goes() {
+async fn a_reader_is_detached_when_its_hub_is_deleted() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     let sender = client.sender("clicks").await;
@@ -537,7 +537,7 @@ async fn a_reader_hears_when_its_hub_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_takes_nothing_holds_up_nobody() {
+async fn a_reader_without_credit_delays_no_other_link() {
     let rig = rig(2).await;
     let mut client = rig.client().await;
     let big: &'static str = Box::leak("x".repeat(100_000).into_boxed_str());
@@ -557,7 +557,7 @@ async fn a_reader_that_takes_nothing_holds_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_finds_partitions_that_were_added() {
+async fn a_sender_uses_partitions_that_were_added() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     let link = client.sender("clicks").await;
@@ -570,10 +570,10 @@ async fn a_sender_finds_partitions_that_were_added() {
     }
     let home = partition_of_key("abcd", 4);
     let count = rig.broker.partition(&view, home, None).await.unwrap().view.next_sequence;
-    assert_eq!(count, 1, "the first of the two has asked, the second knows");
+    assert_eq!(count, 1, "the first of the two causes the lookup, the second uses its result");
 }
 
-/// A batch of a megabyte, filled with messages that say nothing: there can be no more.
+/// Returns a batch of one megabyte with the largest possible number of messages: all are empty.
 pub(crate) fn smallest_messages() -> BatchBuilder {
     let mut batch = BatchBuilder::new(1024 * 1024);
     let message = Message::data("").to_bytes();
@@ -582,7 +582,7 @@ pub(crate) fn smallest_messages() -> BatchBuilder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_of_events_is_bounded_by_its_bytes_alone() {
+async fn a_batch_of_events_is_limited_only_by_its_bytes() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     let batch = smallest_messages();

@@ -1,4 +1,4 @@
-//! What may be asked of hubs through `$management`, and who may ask, send and read.
+//! Requests about hubs through `$management`, and the rights to manage, send and read.
 
 use peeklock_access::{PolicyChange, Right, Rights, Secret};
 use peeklock_amqp::connection::SaslClient;
@@ -29,7 +29,7 @@ impl Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rights_are_asked_for() {
+async fn rights_are_required() {
     let rig = rig(1).await;
     let mut listener = rig.client_with(SaslClient::plain("listener", "secret")).await;
     for address in ["clicks", "clicks/Partitions/0", "clicks/Publishers/p"] {
@@ -48,7 +48,7 @@ async fn rights_are_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn management_tells_of_hubs_and_partitions() {
+async fn management_describes_hubs_and_partitions() {
     let rig = rig(2).await;
     let mut client = rig.client().await;
     client.send_all("clicks/Partitions/1", &["a", "b"]).await;
@@ -88,7 +88,7 @@ async fn management_tells_of_hubs_and_partitions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ownership_is_compared_and_set_and_checkpoints_go_forward() {
+async fn ownership_is_compare_and_set_and_checkpoints_only_advance() {
     let rig = rig(1).await;
     let mut client = rig.client().await;
     client.send_all("clicks", &["a", "b", "c"]).await;
@@ -145,7 +145,7 @@ async fn ownership_is_compared_and_set_and_checkpoints_go_forward() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_may_bring_its_own_token() {
+async fn a_request_may_contain_its_own_token() {
     let rig = rig(1).await;
     let mut client = rig.client_with(SaslClient::anonymous()).await;
     let management = client.management("").await;
@@ -162,18 +162,18 @@ async fn a_request_may_bring_its_own_token() {
         assert_eq!(client.ask(&management, &read(bad), Vec::new()).await.status, 401);
     }
     let refused = client.attach(earliest()).await.unwrap_err();
-    assert_eq!(refused.condition, condition::UNAUTHORIZED_ACCESS, "it was good for the request alone");
+    assert_eq!(refused.condition, condition::UNAUTHORIZED_ACCESS, "the token was valid for the request only");
 
     let mut entitled = rig.client().await;
     let management = entitled.management("").await;
     let bad = entitled.ask(&management, &read(token("nobody", "sb://h/clicks")), Vec::new()).await;
-    assert_eq!(bad.status, 401, "whatever the connection may do");
+    assert_eq!(bad.status, 401, "a valid claim of the connection makes no difference");
     assert_eq!(bad.condition.as_deref(), Some(condition::UNAUTHORIZED_ACCESS));
     assert_eq!(entitled.ask(&management, &read(token("all", "sb://h/")), Vec::new()).await.status, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_of_the_hub_is_good_for_its_parts() {
+async fn a_key_of_the_hub_is_valid_for_its_parts() {
     let rig = rig(1).await;
     let change = PolicyChange { rights: Some(Rights::of(&[Right::Listen])), ..PolicyChange::default() };
     let (policy, _) = rig.access.put(Some(&hub()), "reader", change, rig.broker.clock().now()).unwrap();

@@ -1,4 +1,4 @@
-//! Messages that are larger than the usual path takes: they come and go in parts, and nobody can tell the difference.
+//! Large messages: they are received and sent in parts, and otherwise behave like any message.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn large(size: usize) -> Message {
     message
 }
 
-/// A receiver that takes large messages, and whether they are gone when they are delivered.
+/// Returns the attach of a receiver of large messages. `settled` selects receive-and-delete.
 pub(crate) fn large_receiver(name: &'static str, settled: bool) -> Attach {
     let mode = if settled { SenderSettleMode::Settled } else { SenderSettleMode::Unsettled };
     Attach { max_message_size: Some(100 << 20), snd_settle_mode: mode, ..receiver(name, None) }
@@ -51,7 +51,7 @@ fn messages_of(response: &Response) -> Vec<Message> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_message_comes_and_goes_like_any_other() {
+async fn a_large_message_is_sent_and_received_like_any_other() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -70,7 +70,7 @@ async fn a_large_message_comes_and_goes_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_over_the_limit_is_refused_and_the_link_goes_on() {
+async fn a_message_above_the_limit_is_rejected_and_the_link_continues() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -84,7 +84,7 @@ async fn one_over_the_limit_is_refused_and_the_link_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_large_is_refused_by_name() {
+async fn invalid_large_deliveries_are_rejected_with_their_condition() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -117,16 +117,16 @@ async fn what_cannot_be_large_is_refused_by_name() {
     assert_eq!(client.send(sender, &message("small")).await, DeliveryState::Accepted);
 }
 
-/// The message is gone the moment it is delivered; its bytes must not be.
+/// The message is deleted when its delivery starts; its bytes must remain until it is sent.
 #[tokio::test(start_paused = true)]
-async fn receive_and_delete_brings_all_of_it() {
+async fn receive_and_delete_sends_the_whole_message() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
     let sent = large(6 * MIB);
     assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
     let link = client.attach(large_receiver("q", true)).await.unwrap().0;
-    // Long enough for the shard to give back what nobody holds.
+    // Long enough for the shard to free bodies without a holder.
     client.connection.set_credit(link, 1);
     client.flush().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -137,7 +137,7 @@ async fn receive_and_delete_brings_all_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_dead_lettered_with_its_reason() {
+async fn a_large_message_is_dead_lettered_with_its_reason() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -153,7 +153,7 @@ async fn it_is_dead_lettered_with_its_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_forwarded_from_shard_to_shard() {
+async fn a_large_message_is_forwarded_from_shard_to_shard() {
     let name = |text: &str| EntityName::parse(text).unwrap();
     let far = ["far1", "far2", "far3", "far4"]
         .into_iter()
@@ -174,9 +174,9 @@ async fn it_is_forwarded_from_shard_to_shard() {
     }
 }
 
-/// The target takes no message of that size: it is set aside at the source, whole.
+/// The target accepts no message of that size: it is dead-lettered at the source, complete.
 #[tokio::test(start_paused = true)]
-async fn one_that_the_target_refuses_is_kept() {
+async fn a_large_message_that_the_target_rejects_is_kept() {
     let rig = Rig::start().await;
     rig.queue("small", QueueSettings::default()).await;
     let forward_to = Some(EntityName::parse("small").unwrap());
@@ -190,7 +190,7 @@ async fn one_that_the_target_refuses_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peek_shows_all_of_it() {
+async fn a_peek_returns_the_whole_message() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -202,7 +202,7 @@ async fn a_peek_shows_all_of_it() {
     let mut bodies = Vec::new();
     for from in [0, 2, 3] {
         let found = peek_from(&mut client, &management, from).await;
-        assert_eq!(found.len(), 1, "the small ones fill no answer, the large one does");
+        assert_eq!(found.len(), 1, "a large message does not share a response with others");
         bodies.extend(found.into_iter().map(|found| found.body));
     }
     assert!(bodies == [message("small").body, sent.body, message("last").body]);
@@ -216,7 +216,7 @@ async fn a_peek_shows_all_of_it() {
     assert_eq!((&found.body, found.properties.subject.as_ref()), (&Body::None, Some(&"much".into())));
 }
 
-/// The response goes on whenever the peer has room, and others of the same link wait behind it.
+/// The response continues whenever the peer has room, and later responses of the same link wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_peer_with_a_narrow_window_is_answered_in_full_and_in_order() {
     let rig = Rig::with_queue("q", settings()).await;
@@ -239,7 +239,7 @@ async fn a_peer_with_a_narrow_window_is_answered_in_full_and_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_deferred_and_had_by_its_number() {
+async fn a_large_message_is_deferred_and_received_by_its_number() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -270,7 +270,7 @@ async fn it_is_deferred_and_had_by_its_number() {
     let tokens = tokens.collect::<Vec<_>>();
     let body = vec![("lock-tokens", Value::List(tokens)), ("disposition-status", "abandoned".into())];
     assert_eq!(client.request(&management, "com.microsoft:update-disposition", body).await.status, 200);
-    // They are gone the moment they are answered with; their bytes must not be.
+    // The messages are deleted when the response is created; their bytes must remain until it is sent.
     let received = client.request(&management, operation, by_number(0)).await;
     let found = messages_of(&received);
     assert!(found.iter().map(|found| &found.body).eq(bodies.iter().map(|sent| &sent.body)));
@@ -278,7 +278,7 @@ async fn it_is_deferred_and_had_by_its_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_that_goes_in_the_middle_leaves_nothing() {
+async fn a_sender_that_stops_in_the_middle_leaves_no_bytes() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -288,7 +288,7 @@ async fn a_sender_that_goes_in_the_middle_leaves_nothing() {
         peeklock_amqp::connection::Outgoing { tag: 9.into(), message_format: 0, settled: false, state: None };
     client.connection.send_part(sender, &outgoing, &[&bytes[..3 * MIB]], true).unwrap();
     client.flush().await;
-    // Given up, and the link goes on.
+    // The delivery is aborted, and the link continues.
     client.connection.abort(sender);
     assert_eq!(client.send(sender, &message("next")).await, DeliveryState::Accepted);
     client.connection.send_part(sender, &outgoing, &[&bytes[..3 * MIB]], true).unwrap();
@@ -300,7 +300,7 @@ async fn a_sender_that_goes_in_the_middle_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_goes_in_the_middle_gives_it_back() {
+async fn a_message_returns_when_its_receiver_stops_in_the_middle() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -314,12 +314,12 @@ async fn a_receiver_that_goes_in_the_middle_gives_it_back() {
     drop(slow);
     let (_, _, found) = receive_from(&mut client, "q").await;
     assert!(found.body == sent.body);
-    assert_eq!(found.header.unwrap().delivery_count.unwrap_or(0), 0, "it was never seen");
+    assert_eq!(found.header.unwrap().delivery_count.unwrap_or(0), 0, "an incomplete delivery does not count");
 }
 
-/// The peer's window is small: it is sent as the peer takes it, and others get through.
+/// The peer's window is small: the message is sent as the peer accepts it, and other deliveries are not blocked.
 #[tokio::test(start_paused = true)]
-async fn a_slow_receiver_does_not_hold_up_other_links() {
+async fn a_slow_receiver_does_not_block_other_links() {
     let rig = Rig::with_queue("q", settings()).await;
     rig.queue("other", QueueSettings::default()).await;
     let mut client = rig.client().await;
@@ -345,7 +345,7 @@ async fn a_slow_receiver_does_not_hold_up_other_links() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_completed_while_a_response_waits_with_it_is_answered_whole() {
+async fn a_message_completed_while_a_response_contains_it_is_sent_whole() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -362,7 +362,7 @@ async fn a_message_that_is_completed_while_a_response_waits_with_it_is_answered_
     tokio::time::sleep(Duration::from_secs(10)).await;
     let cold_bytes =
         || rig.journal.standalone_bytes(Placement::default().of(&EntityName::parse("q").unwrap()));
-    assert!(cold_bytes() > 0, "the body waits for the response");
+    assert!(cold_bytes() > 0, "the body is kept for the response");
     slow.connection.set_credit(management.responses, 1);
     let (_, response) = slow.response(&management).await;
     assert!(messages_of(&response)[0].body == sent.body);
@@ -371,7 +371,7 @@ async fn a_message_that_is_completed_while_a_response_waits_with_it_is_answered_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_learns_how_large_a_batch_may_be() {
+async fn a_sender_receives_the_batch_size_limit() {
     let rig = Rig::with_queue("q", settings()).await;
     let mut client = rig.client().await;
     let attach = client.attach(sender("q")).await.unwrap().1;

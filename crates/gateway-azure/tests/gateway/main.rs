@@ -1,5 +1,5 @@
-//! The gateway as a client sees it: the AMQP engine of ours as client, a pipe, the gateway, and a broker in memory. Time is virtual, so a
-//! wait of minutes costs nothing.
+//! The gateway as a client sees it: our AMQP engine as the client, a pipe, the gateway, and a broker in memory. Time is
+//! virtual, so a wait of minutes takes no time.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod access;

@@ -1,4 +1,4 @@
-//! Messages with a time of their own: scheduled, expiring, delayed; and what management shows of them.
+//! Scheduled, expiring and delayed messages, and their appearance in management responses.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::{Rig, condition_of, message, modified, receiver};
 
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 
-/// A time in milliseconds, so far ahead.
+/// Returns the time this many seconds ahead, in milliseconds.
 fn ahead(seconds: u64) -> i64 {
     let now = Clock::start().now() + Duration::from_secs(seconds);
     i64::try_from(now.as_millis()).unwrap()
@@ -43,7 +43,7 @@ impl crate::support::Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scheduled_messages_are_numbered_shown_and_cancelled() {
+async fn scheduled_messages_are_numbered_peeked_and_cancelled() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let management = client.management("q").await;
@@ -67,7 +67,7 @@ async fn scheduled_messages_are_numbered_shown_and_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_fills_its_queues_limit_can_be_scheduled() {
+async fn a_message_of_the_queues_size_limit_can_be_scheduled() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let management = client.management("q").await;
@@ -79,7 +79,7 @@ async fn a_message_that_fills_its_queues_limit_can_be_scheduled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scheduling_needs_the_right_to_send_and_peeking_the_right_to_listen() {
+async fn scheduling_requires_the_send_right_and_peeking_the_listen_right() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let body = || schedule_body(&[scheduled("a", 3600)]);
     let mut sender = rig.client_with(SaslClient::plain("sender", "secret")).await;
@@ -94,7 +94,7 @@ async fn scheduling_needs_the_right_to_send_and_peeking_the_right_to_listen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scheduled_message_comes_when_it_is_due() {
+async fn a_scheduled_message_is_delivered_when_it_is_due() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -104,12 +104,12 @@ async fn a_scheduled_message_comes_when_it_is_due() {
     let (_, found) = client.receive(link).await;
     assert_eq!(found.body, message("later").body);
     assert!((29..33).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-    // As the service has it.
+    // The same value as in the service.
     assert_eq!(found.message_annotations.get("x-opt-message-state"), Some(&Value::Int(2)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn receivers_learn_when_a_message_expires() {
+async fn receivers_receive_the_expiry_time() {
     let settings =
         QueueSettings { default_time_to_live: Some(Duration::from_secs(60)), ..QueueSettings::default() };
     let rig = Rig::with_queue("q", settings).await;
@@ -132,9 +132,9 @@ async fn receivers_learn_when_a_message_expires() {
     }
 }
 
-/// SDKs take the difference of expiry and creation for the time to live; the header ends at 49.7 days.
+/// SDKs compute the time to live from expiry and creation; the largest value of the header is 49.7 days.
 #[tokio::test(start_paused = true)]
-async fn a_hundred_days_are_a_hundred_days_wherever_a_message_is() {
+async fn a_time_to_live_of_a_hundred_days_is_kept_in_all_forms_of_a_message() {
     const DAY_MS: i64 = 86_400_000;
     let settings = QueueSettings {
         default_time_to_live: Some(Duration::from_secs(100 * 86_400)),
@@ -187,7 +187,7 @@ async fn a_hundred_days_are_a_hundred_days_wherever_a_message_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reason_that_is_no_text_is_kept() {
+async fn a_dead_letter_reason_that_is_not_a_text_is_kept() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -205,7 +205,7 @@ async fn a_reason_that_is_no_text_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abandoned_message_stays_away_as_long_as_asked() {
+async fn an_abandoned_message_is_delayed_as_requested() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -226,7 +226,7 @@ async fn an_abandoned_message_stays_away_as_long_as_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn peeking_can_leave_the_body_out() {
+async fn a_peek_can_omit_the_body() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let management = client.management("q").await;
@@ -245,12 +245,12 @@ async fn peeking_can_leave_the_body_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn responses_keep_the_order_of_requests() {
+async fn responses_are_in_the_order_of_requests() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let management = client.management("q").await;
     assert_eq!(client.count(&management).await, 0);
-    // The first has to ask a shard, the second is refused at once.
+    // The first requires an answer of a shard, the second is rejected at once.
     let peek = vec![("from-sequence-number", 0_i64.into()), ("message-count", 10.into())];
     client.start_request(&management, "com.microsoft:peek-message", peek, None);
     client.start_request(&management, "nonsense", Vec::new(), None);
@@ -259,7 +259,7 @@ async fn responses_keep_the_order_of_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_and_never_listens_is_told_to_stop() {
+async fn a_peer_that_does_not_receive_its_responses_is_detached() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -272,12 +272,13 @@ async fn who_asks_and_never_listens_is_told_to_stop() {
     assert_eq!(client.detached(deaf.responses).await.condition, condition::RESOURCE_LIMIT_EXCEEDED);
     client.start_request(&deaf, "com.microsoft:peek-message", peek(), None);
     let management = client.management("q").await;
-    assert_eq!(client.count(&management).await, 1, "the others go on");
+    assert_eq!(client.count(&management).await, 1, "other links continue");
 }
 
-/// A message whose body the disk has damaged is not lost silently: its receiver goes on with the next one, and the dead letters tell of it.
+/// A message with a damaged body is reported: its receiver continues with the next one, and the dead-letter queue
+/// contains it.
 #[tokio::test(start_paused = true)]
-async fn a_damaged_message_is_an_empty_dead_letter_with_a_reason() {
+async fn a_damaged_message_becomes_an_empty_dead_letter_with_a_reason() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -303,7 +304,7 @@ async fn a_damaged_message_is_an_empty_dead_letter_with_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_is_bounded_by_its_bytes_alone() {
+async fn a_batch_is_limited_only_by_its_bytes() {
     let rig = Rig::with_queue("orders", QueueSettings::default()).await;
     let unique =
         QueueSettings { duplicate_window: Some(Duration::from_secs(60)), ..QueueSettings::default() };

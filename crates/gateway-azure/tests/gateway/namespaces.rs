@@ -9,7 +9,7 @@ use peeklock_types::QueueSettings;
 use crate::access::token;
 use crate::support::{Rig, message, sender};
 
-/// Two namespaces with a queue each. Both have the keys of every rig; the second has one that the first has not.
+/// Returns two namespaces with a queue each. Both have the default keys of a rig; the second has an additional key.
 async fn two() -> (Rig, Rig) {
     let first = Rig::with_queue("orders", QueueSettings::default()).await;
     let second = Rig::with_queue("invoices", QueueSettings::default()).await;
@@ -29,7 +29,7 @@ async fn two() -> (Rig, Rig) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_name_chooses_the_namespace() {
+async fn a_host_name_selects_the_namespace() {
     let (rig, _second) = two().await;
     for host in ["bank", "BANK.servicebus.windows.net", "bank.example.org", "bank:5671"] {
         let mut client = rig.client_of(host, SaslClient::plain("all", "other")).await;
@@ -45,7 +45,7 @@ async fn a_host_name_chooses_the_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_name_that_only_one_namespace_has_chooses_it() {
+async fn a_key_name_of_only_one_namespace_selects_it() {
     let (rig, second) = two().await;
     let mut client = rig.client_of("localhost", SaslClient::plain("own", "mine")).await;
     client.sender("invoices").await;
@@ -55,13 +55,13 @@ async fn a_key_name_that_only_one_namespace_has_chooses_it() {
     assert_eq!(client.put_token(&tokens, "sb://h/invoices", own).await, 202);
     let link = client.sender("invoices").await;
     assert_eq!(client.send(link, &message("one")).await, DeliveryState::Accepted);
-    // It has settled in; a token of the other namespace is worth nothing here.
+    // The connection has used its namespace; a token of the other namespace is invalid here.
     let foreign = token(&second, "all", &Secret::new("secret"), "sb://h/orders", 60);
     assert_eq!(client.put_token(&tokens, "sb://h/orders", foreign).await, 401);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_of_another_namespace_is_worth_nothing() {
+async fn a_key_of_another_namespace_is_invalid() {
     let (rig, second) = two().await;
     let mut client = rig.client_of("shop", SaslClient::anonymous()).await;
     let tokens = client.tokens().await;

@@ -1,5 +1,5 @@
-//! Queues with an order: how a message says its class and its tenant, who hears when a rate is used up, and that fetching ahead does not defeat
-//! the order.
+//! Queues with an order: the class and the tenant of a message, the error when a send rate is exceeded, and the order
+//! in the presence of prefetching receivers.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn classes_of(messages: &[Message]) -> Vec<&str> {
     messages.iter().map(|message| annotation(message, CLASS).unwrap_or("none")).collect()
 }
 
-/// What comes until nothing comes for a while.
+/// Returns the deliveries until none arrives for a while.
 async fn deliveries(client: &mut Client, link: LinkId) -> Vec<(Delivery, Message)> {
     let mut found = Vec::new();
     let next = |event: &Event| match event {
@@ -71,7 +71,7 @@ async fn send_all(client: &mut Client, link: LinkId, messages: impl IntoIterator
 }
 
 #[tokio::test(start_paused = true)]
-async fn header_and_property_say_the_class_and_receivers_see_it() {
+async fn header_and_property_set_the_class_and_receivers_see_it() {
     let rig = Rig::with_queue("q", ordered(classes())).await;
     let mut client = rig.client().await;
     let sender = client.sender("q").await;
@@ -100,11 +100,11 @@ async fn header_and_property_say_the_class_and_receivers_see_it() {
         deliveries(&mut client, link).await.into_iter().map(|(_, message)| message).collect();
     assert_eq!(classes_of(&found), ["high", "high", "normal", "normal", "low", "low"]);
     let priorities: Vec<_> = found.iter().map(|message| message.header.unwrap().priority).collect();
-    assert_eq!(priorities, [None, None, None, None, Some(0), Some(9)], "as the sender gave them");
+    assert_eq!(priorities, [None, None, None, None, Some(0), Some(9)], "the priorities that the sender set");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_is_told_with_its_messages() {
+async fn a_message_is_delivered_with_its_tenant() {
     let tenants = TenantSettings { key: "shop".to_owned(), classes: Vec::new(), default_class: None };
     let order = OrderSettings { tenants: Some(tenants), ..classes() };
     let rig = Rig::with_queue("q", ordered(order)).await;
@@ -124,7 +124,7 @@ async fn a_tenant_is_told_with_its_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn senders_that_are_older_than_the_order_are_understood() {
+async fn messages_of_links_older_than_the_order_are_classified() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let to_q = Some(EntityName::parse("q").unwrap());
     rig.queue("source", QueueSettings { forward_to: to_q, ..QueueSettings::default() }).await;
@@ -141,7 +141,7 @@ async fn senders_that_are_older_than_the_order_are_understood() {
     client.send_in(sender, &with_priority("committed", 1), Some(&txn)).await;
     assert_eq!(client.discharge(control, &txn, false).await, DeliveryState::Accepted);
     let large = Message { body: Message::data(vec![7; 2 << 20]).body, ..with_priority("large", 8) };
-    // Its queue takes such only since it was made for them.
+    // The queue accepts large messages only since this update.
     let settings = QueueSettings { max_message_size_bytes: 8 << 20, ..ordered(classes()) };
     rig.broker.update(EntityName::parse("q").unwrap(), settings, None).await.unwrap();
     let wide = client.sender("q").await;
@@ -165,7 +165,7 @@ async fn senders_that_are_older_than_the_order_are_understood() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_message_under_way_while_the_order_comes_is_understood() {
+async fn a_large_message_in_flight_while_the_order_is_set_is_classified() {
     let settings = QueueSettings { max_message_size_bytes: 8 << 20, ..QueueSettings::default() };
     let rig = Rig::with_queue("q", settings.clone()).await;
     let mut client = rig.client().await;
@@ -183,7 +183,7 @@ async fn a_large_message_under_way_while_the_order_comes_is_understood() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_sends_too_fast_hears_when_to_come_back() {
+async fn a_sender_above_its_rate_receives_the_time_to_retry() {
     let send_rate = Some(Rate { per_second_milli: 500, burst: 2 });
     let rig = Rig::with_queue("q", ordered(OrderSettings { send_rate, ..classes() })).await;
     let mut client = rig.client().await;
@@ -207,14 +207,18 @@ async fn who_sends_too_fast_hears_when_to_come_back() {
     client.send_in(sender, &message("t"), Some(&txn)).await;
     let refused = client.discharge(control, &txn, false).await;
     assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
-    assert_eq!(client.count(&management).await, 2, "nothing of what was refused is there");
+    assert_eq!(client.count(&management).await, 2, "no rejected message is stored");
 
     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-    assert_eq!(client.send(sender, &message("c")).await, DeliveryState::Accepted, "it was right");
+    assert_eq!(
+        client.send(sender, &message("c")).await,
+        DeliveryState::Accepted,
+        "the retry after the reported time succeeds"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_fetches_ahead_does_not_keep_the_urgent_waiting() {
+async fn a_prefetching_receiver_does_not_delay_urgent_messages() {
     let order = OrderSettings { max_outstanding: 4, ..classes() };
     let rig = Rig::with_queue("q", ordered(order)).await;
     let mut client = rig.client().await;
@@ -223,17 +227,17 @@ async fn a_receiver_that_fetches_ahead_does_not_keep_the_urgent_waiting() {
     let link = client.receiver("q").await;
     client.connection.set_credit(link, 300);
     let held = deliveries(&mut client, link).await;
-    assert_eq!(held.len(), 4, "the rest of the credit stands");
+    assert_eq!(held.len(), 4, "the rest of the credit is unused");
 
     send_all(&mut client, sender, [with_priority("high", 9)]).await;
-    assert!(deliveries(&mut client, link).await.is_empty(), "it holds as many as it may");
+    assert!(deliveries(&mut client, link).await.is_empty(), "it holds the permitted number");
     let (first, others) = held.split_first().unwrap();
     client.settle(link, first.0.id, DeliveryState::Accepted).await;
     let next = deliveries(&mut client, link).await;
-    assert_eq!(next.len(), 1, "one settled, one more");
-    assert_eq!(annotation(&next[0].1, CLASS), Some("high"), "the most urgent that is there now");
+    assert_eq!(next.len(), 1, "one settlement permits one more");
+    assert_eq!(annotation(&next[0].1, CLASS), Some("high"), "the most urgent message at this time");
 
-    // Those that go back make room, too: for themselves.
+    // Released messages make room, too, and are delivered again.
     let released = client.settle(link, others[0].0.id, DeliveryState::Released).await;
     assert_eq!(released, DeliveryState::Released);
     let again = deliveries(&mut client, link).await;
@@ -242,7 +246,7 @@ async fn a_receiver_that_fetches_ahead_does_not_keep_the_urgent_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_ends_at_the_bound_and_a_new_link_begins_anew() {
+async fn a_drain_ends_at_the_limit_and_a_new_link_starts_from_zero() {
     let order = OrderSettings { max_outstanding: 4, ..classes() };
     let rig = Rig::with_queue("q", ordered(order)).await;
     let mut client = rig.client().await;
@@ -257,14 +261,14 @@ async fn a_drain_ends_at_the_bound_and_a_new_link_begins_anew() {
         _ => None,
     };
     client.until(drained).await;
-    assert_eq!(client.connection.credit(link), 0, "all of it was given back");
+    assert_eq!(client.connection.credit(link), 0, "all credit was returned");
     for (delivery, _) in &held {
         client.settle(link, delivery.id, DeliveryState::Accepted).await;
     }
     assert!(deliveries(&mut client, link).await.is_empty(), "no credit is left over");
     client.connection.set_credit(link, 1);
     assert_eq!(deliveries(&mut client, link).await.len(), 1);
-    // A drain below the bound takes what the bound allows, at once.
+    // A drain below the limit returns at once with the permitted messages.
     client.connection.set_credit(link, 300);
     client.connection.drain(link);
     client.until(drained).await;
@@ -273,11 +277,11 @@ async fn a_drain_ends_at_the_bound_and_a_new_link_begins_anew() {
     client.connection.detach(link, None);
     let link = client.receiver("q").await;
     client.connection.set_credit(link, 300);
-    assert_eq!(deliveries(&mut client, link).await.len(), 4, "what the other holds is not counted here");
+    assert_eq!(deliveries(&mut client, link).await.len(), 4, "messages of the other link do not count here");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_runs_out_makes_room() {
+async fn an_expired_lock_makes_room() {
     let order = OrderSettings { max_outstanding: 2, ..classes() };
     let settings = QueueSettings { lock_duration: Duration::from_secs(10), ..ordered(order) };
     let rig = Rig::with_queue("q", settings).await;
@@ -293,11 +297,11 @@ async fn a_lock_that_runs_out_makes_room() {
         .iter()
         .map(|(_, message)| message.header.unwrap().delivery_count.unwrap_or(0))
         .collect();
-    assert_eq!(counts, [1, 1], "the same two come again");
+    assert_eq!(counts, [1, 1], "the same two are delivered again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_deletes_as_it_receives_holds_nothing_and_is_not_held_up() {
+async fn a_receive_and_delete_link_holds_no_locks_and_is_not_limited() {
     let order = OrderSettings { max_outstanding: 4, ..classes() };
     let rig = Rig::with_queue("q", ordered(order)).await;
     let mut client = rig.client().await;
@@ -322,7 +326,7 @@ async fn a_receiver_that_settles_fast_may_hold_more() {
         Event::Delivery { link: of, delivery } if *of == link => Some(delivery.id),
         _ => None,
     };
-    // No time passes while there is work, so all of this is settled within the horizon.
+    // Virtual time does not advance while there is work, so all settlements are within the horizon.
     for _ in 0..20 {
         let id = client.until(next).await;
         client.settle(link, id, DeliveryState::Accepted).await;
@@ -334,5 +338,5 @@ async fn a_receiver_that_settles_fast_may_hold_more() {
             count += 1;
         }
     });
-    assert!(held.await.is_ok(), "as many as it settled lately");
+    assert!(held.await.is_ok(), "as many as it settled recently");
 }

@@ -1,4 +1,5 @@
-//! Several queues behind one link: the most urgent message of all of them first, and nothing that is not asked for.
+//! Queue groups: several queues behind one link, with the most urgent message of all members first, and no message
+//! without credit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ fn group(policy: OrderPolicy) -> QueueGroupSettings {
     QueueGroupSettings::new(policy, MEMBERS.map(name))
 }
 
-/// A rig with the group "work".
+/// Starts a rig with the queue group "work".
 async fn rig_with(settings: QueueGroupSettings) -> Rig {
     let rig = Rig::start().await;
     let groups: QueueGroups = [(name("work"), Arc::new(settings))].into();
@@ -37,7 +38,7 @@ async fn rig_with(settings: QueueGroupSettings) -> Rig {
     rig
 }
 
-/// The same, with all members.
+/// Starts the same rig with all members.
 async fn rig(settings: QueueGroupSettings) -> Rig {
     let rig = rig_with(settings).await;
     for member in MEMBERS {
@@ -58,7 +59,7 @@ fn text(message: &Message) -> String {
     String::from_utf8(parts.concat()).unwrap()
 }
 
-/// The next delivery, with the credit that there is.
+/// Returns the next delivery, without granting credit.
 async fn next(client: &mut Client, link: LinkId) -> (Delivery, String) {
     let delivery = client.until(|event| delivery_on(event, link)).await;
     let message = Message::decode(&delivery.payload).unwrap();
@@ -83,7 +84,7 @@ async fn take(client: &mut Client, link: LinkId, count: usize) -> Vec<String> {
     taken
 }
 
-/// What comes within a while, unsettled.
+/// Returns the deliveries that arrive within a while, unsettled.
 async fn all(client: &mut Client, link: LinkId) -> Vec<(Delivery, String)> {
     let mut found = Vec::new();
     while let Ok(delivery) = tokio::time::timeout(Duration::from_millis(200), next(client, link)).await {
@@ -97,7 +98,7 @@ fn bodies(found: &[(Delivery, String)]) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strict_takes_the_high_queue_first_whatever_is_older() {
+async fn strict_delivers_the_high_queue_first_regardless_of_age() {
     let shards: BTreeSet<_> = MEMBERS.iter().map(|member| Placement::default().of(&name(member))).collect();
     assert_eq!(shards.len(), 3, "the members are in different shards");
     let rig = rig(group(OrderPolicy::Strict)).await;
@@ -113,7 +114,7 @@ async fn strict_takes_the_high_queue_first_whatever_is_older() {
         let outcome = client.settle(link, delivery.id, DeliveryState::Accepted).await;
         assert_eq!(outcome, DeliveryState::Accepted);
     }
-    // Credit stands, and whatever comes is delivered.
+    // Credit remains, and every new message is delivered.
     send(&mut client, "low", &["l3"]).await;
     assert_eq!(take(&mut client, link, 1).await, ["l3"]);
     send(&mut client, "high", &["h3"]).await;
@@ -125,7 +126,7 @@ async fn strict_takes_the_high_queue_first_whatever_is_older() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_prefetch_does_not_hoard() {
+async fn a_large_prefetch_is_limited() {
     let rig = rig(group(OrderPolicy::Strict)).await;
     let mut client = rig.client().await;
     let link = client.sender("low").await;
@@ -135,17 +136,21 @@ async fn a_large_prefetch_does_not_hoard() {
     let link = client.receiver("work").await;
     client.connection.set_credit(link, 300);
     let held = all(&mut client, link).await;
-    assert_eq!(held.len(), 16, "the bound, not the credit");
+    assert_eq!(held.len(), 16, "the limit, not the credit");
     send(&mut client, "high", &["high"]).await;
     assert!(all(&mut client, link).await.is_empty());
     client.settle(link, held[0].0.id, DeliveryState::Accepted).await;
-    assert_eq!(bodies(&all(&mut client, link).await), ["high"], "the first place that is free is for it");
+    assert_eq!(
+        bodies(&all(&mut client, link).await),
+        ["high"],
+        "the first free place is for the urgent message"
+    );
     let low = rig.broker.show(name("low")).await.unwrap();
     assert_eq!((low.counts.locked_count, low.counts.message_count()), (15, 99));
 }
 
 #[tokio::test(start_paused = true)]
-async fn locks_that_run_out_make_room() {
+async fn expired_locks_make_room() {
     let mut settings = group(OrderPolicy::Strict);
     settings.max_outstanding = 2;
     let rig = rig(settings).await;
@@ -155,7 +160,7 @@ async fn locks_that_run_out_make_room() {
     client.connection.set_credit(link, 100);
     assert_eq!(bodies(&all(&mut client, link).await), ["a", "b"]);
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(bodies(&all(&mut client, link).await), ["a", "b"], "again, and no more");
+    assert_eq!(bodies(&all(&mut client, link).await), ["a", "b"], "the same two, and no more");
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,9 +179,9 @@ async fn fifo_merges_the_queues_by_age() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn aged_lets_the_low_queue_wait_for_a_bounded_time() {
+async fn aged_limits_the_wait_of_the_low_queue() {
     let rig = rig(group(OrderPolicy::Aged)).await;
-    // Offsets: none, 30 s and 5 min.
+    // The offsets are zero, 30 s and 5 min.
     send(&mut rig.client().await, "low", &["old low"]).await;
     tokio::time::sleep(Duration::from_secs(290)).await;
     let mut client = rig.client().await;
@@ -214,7 +219,7 @@ async fn weighted_queues_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn competing_receivers_lose_and_double_nothing() {
+async fn competing_receivers_lose_and_duplicate_no_message() {
     let rig = rig(group(OrderPolicy::Aged)).await;
     let mut client = rig.client().await;
     for member in MEMBERS {
@@ -247,7 +252,7 @@ async fn competing_receivers_lose_and_double_nothing() {
     let mut taken = Vec::new();
     for worker in workers {
         let by_one = worker.await.unwrap();
-        assert!(!by_one.is_empty(), "each has some");
+        assert!(!by_one.is_empty(), "each receiver has some");
         taken.extend(by_one);
     }
     assert_eq!(taken.len(), 180);
@@ -255,7 +260,7 @@ async fn competing_receivers_lose_and_double_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_takes_what_there_is_and_ends() {
+async fn a_drain_returns_the_available_messages_and_ends() {
     let rig = rig(group(OrderPolicy::Strict)).await;
     let mut client = rig.client().await;
     let link = client.receiver("work").await;
@@ -281,7 +286,7 @@ async fn a_drain_takes_what_there_is_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn receive_and_delete_takes_in_the_same_order() {
+async fn receive_and_delete_has_the_same_order() {
     let rig = rig(group(OrderPolicy::Strict)).await;
     let mut client = rig.client().await;
     send(&mut client, "low", &["l1", "l2"]).await;
@@ -293,11 +298,11 @@ async fn receive_and_delete_takes_in_the_same_order() {
     assert_eq!(bodies(&found), ["h1", "l1"]);
     assert!(found.iter().all(|(delivery, _)| delivery.settled));
     let low = rig.broker.show(name("low")).await.unwrap();
-    assert_eq!((low.counts.locked_count, low.counts.message_count()), (0, 1), "no more than asked for");
+    assert_eq!((low.counts.locked_count, low.counts.message_count()), (0, 1), "no more than the credit");
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_come_and_go() {
+async fn members_appear_and_disappear() {
     let rig = rig_with(group(OrderPolicy::Strict)).await;
     let mut client = rig.client().await;
     let refused = client.attach(receiver("work", None)).await.unwrap_err();
@@ -322,11 +327,11 @@ async fn members_come_and_go() {
     let off = QueueSettings { status: QueueStatus::ReceiveDisabled, ..QueueSettings::default() };
     rig.broker.update(name("low"), off, None).await.unwrap();
     let gone = client.detached(link).await;
-    assert_eq!(gone.condition, condition::ENTITY_DISABLED, "nothing is left");
+    assert_eq!(gone.condition, condition::ENTITY_DISABLED, "no member is left");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_makes_no_sense_is_refused_with_reasons() {
+async fn invalid_links_are_rejected_with_reasons() {
     let rig = rig(group(OrderPolicy::Strict)).await;
     let mut client = rig.client().await;
     let told = async |client: &mut Client, attach| {
@@ -358,7 +363,7 @@ async fn what_makes_no_sense_is_refused_with_reasons() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_right_to_listen_is_on_the_group_or_on_all_members() {
+async fn the_listen_right_is_on_the_group_or_on_all_members() {
     let rig = rig(group(OrderPolicy::Strict)).await;
     let on = |policy: &str, entity: &str| Policy {
         scope: Some(name(entity)),
@@ -416,7 +421,7 @@ async fn locks_are_renewed_and_settled_at_the_right_member() {
     let renewed = client.request(&management, "com.microsoft:renew-lock", vec![of(&tokens)]).await;
     assert_eq!(renewed.status, 200);
     tokio::time::sleep(Duration::from_secs(40)).await;
-    // Another connection knows nothing of the locks, and finds them.
+    // Another connection has no state for the locks, and looks them up.
     let mut other = rig.client().await;
     let elsewhere = other.management("work").await;
     let complete = |tokens: &[[u8; 16]]| vec![of(tokens), ("disposition-status", "completed".into())];
@@ -431,14 +436,14 @@ async fn locks_are_renewed_and_settled_at_the_right_member() {
     }
     for (delivery, _) in found {
         let outcome = client.settle(link, delivery.id, DeliveryState::Accepted).await;
-        assert_eq!(condition_of(&outcome), condition::MESSAGE_LOCK_LOST, "as it is with a queue");
+        assert_eq!(condition_of(&outcome), condition::MESSAGE_LOCK_LOST, "the same as with a queue");
     }
     let refused = client.request(&management, "peeklock:purge", Vec::new()).await;
     assert_eq!((refused.status, refused.condition.as_deref()), (400, Some(condition::NOT_ALLOWED)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn peeking_at_a_group_shows_all_members() {
+async fn a_peek_at_a_group_returns_messages_of_all_members() {
     let rig = rig(group(OrderPolicy::Strict)).await;
     let mut client = rig.client().await;
     send(&mut client, "low", &["l1", "l2", "l3"]).await;
@@ -472,7 +477,7 @@ async fn abandoned_and_dead_lettered_messages_stay_with_their_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_that_goes_leaves_nothing_behind() {
+async fn a_detached_link_leaves_no_locks() {
     let rig = rig(group(OrderPolicy::Strict)).await;
     let mut client = rig.client().await;
     let link = client.receiver("work").await;
@@ -486,7 +491,7 @@ async fn a_link_that_goes_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_with_an_order_of_its_own_keeps_its_own_bound() {
+async fn a_member_with_its_own_order_keeps_its_own_limit() {
     let rig = rig_with(group(OrderPolicy::Strict)).await;
     let order = OrderSettings { max_outstanding: 1, ..OrderSettings::default() };
     for member in MEMBERS {
@@ -499,7 +504,7 @@ async fn a_member_with_an_order_of_its_own_keeps_its_own_bound() {
     let link = client.receiver("work").await;
     client.connection.set_credit(link, 300);
     let found = all(&mut client, link).await;
-    assert_eq!(bodies(&found), ["h1", "l1"], "the others go on");
+    assert_eq!(bodies(&found), ["h1", "l1"], "the other members continue");
     client.settle(link, found[0].0.id, DeliveryState::Accepted).await;
     assert_eq!(bodies(&all(&mut client, link).await), ["h2"]);
 }
@@ -532,20 +537,20 @@ async fn large_messages_of_several_members_share_the_link() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_look_for_absent_members_uses_nothing_up() {
+async fn lookups_of_absent_members_use_no_link_numbers() {
     let rig = rig_with(group(OrderPolicy::Strict)).await;
     let off = QueueSettings { status: QueueStatus::ReceiveDisabled, ..QueueSettings::default() };
     rig.queue("low", QueueSettings::default()).await;
     rig.queue("normal", off).await;
     let gateway = Gateway::new(rig.broker.clone(), rig.access.clone());
-    // The link, one for each of three members, two senders, and one to spare.
+    // The numbers are for the link, three members, two senders, and one more.
     let limits = Limits { link_numbers_per_connection_max: 7, ..Limits::default() };
     let rig = rig.behind(gateway.with_limits(limits));
     let mut client = rig.client().await;
     let link = client.receiver("work").await;
     client.connection.set_credit(link, 100);
     client.flush().await;
-    // One is not there and one does not serve, for longer than there are numbers.
+    // One member is missing and one is disabled, for more lookups than there are numbers.
     tokio::time::sleep(Duration::from_secs(60)).await;
     rig.queue("high", QueueSettings::default()).await;
     rig.broker.update(name("normal"), QueueSettings::default(), None).await.unwrap();
@@ -553,7 +558,7 @@ async fn to_look_for_absent_members_uses_nothing_up() {
     assert_eq!(take(&mut client, link, 1).await, ["high"]);
     send(&mut client, "normal", &["normal"]).await;
     assert_eq!(take(&mut client, link, 1).await, ["normal"]);
-    // Who was there and went comes back with the last number.
+    // A member that was present and deleted returns with the last number.
     rig.broker.delete(name("high"), None).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     rig.queue("high", QueueSettings::default()).await;
@@ -563,7 +568,8 @@ async fn to_look_for_absent_members_uses_nothing_up() {
     assert_eq!(refused.condition, condition::RESOURCE_LIMIT_EXCEEDED);
 }
 
-/// A group that may hold 100, with "high" a queue whose receivers may hold one, and that delivers each message once.
+/// Starts a queue group with a limit of 100, whose member "high" permits one lock per receiver and delivers each
+/// message once.
 async fn rig_with_bound() -> Rig {
     let settings = QueueGroupSettings { max_outstanding: 100, ..group(OrderPolicy::Strict) };
     let rig = rig_with(settings).await;
@@ -575,7 +581,7 @@ async fn rig_with_bound() -> Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_goes_on_when_locks_run_out_into_the_dead_letters() {
+async fn a_link_continues_when_expired_locks_are_dead_lettered() {
     let rig = rig_with_bound().await;
     let mut client = rig.client().await;
     send(&mut client, "high", &["h1", "h2", "h3"]).await;
@@ -601,7 +607,7 @@ async fn accept_in_transaction(client: &mut Client, link: LinkId, id: DeliveryId
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_goes_on_when_a_transaction_frees_what_it_settled() {
+async fn a_link_continues_when_a_transaction_ends() {
     let rig = rig_with_bound().await;
     let mut client = rig.client().await;
     send(&mut client, "high", &["h1", "h2"]).await;
@@ -615,7 +621,7 @@ async fn a_link_goes_on_when_a_transaction_frees_what_it_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_rolled_back_transaction_settled_can_be_settled_again() {
+async fn a_delivery_of_a_rolled_back_transaction_can_be_settled_again() {
     let rig = rig(group(OrderPolicy::Strict)).await;
     let mut client = rig.client().await;
     send(&mut client, "low", &["l"]).await;
@@ -630,7 +636,7 @@ async fn what_a_rolled_back_transaction_settled_can_be_settled_again() {
     assert_eq!(rig.broker.show(name("low")).await.unwrap().counts.message_count(), 0);
 }
 
-/// The same policy for a queue with classes that are called like the members.
+/// Returns the same policy for a queue whose classes have the names of the members.
 fn classes_like(group: &QueueGroupSettings) -> OrderSettings {
     let class =
         |(place, member): (u8, &str)| ClassSettings::new(ClassName::parse(member).unwrap(), (place, place));
@@ -641,8 +647,8 @@ fn classes_like(group: &QueueGroupSettings) -> OrderSettings {
     OrderSettings { policy: group.policy, classes, ..OrderSettings::default() }
 }
 
-/// Sends the same messages to the members and to the classes, in heaps and with pauses, and receives some after each heap. Returns what was received
-/// from the queue group and from the queue.
+/// Sends the same messages to the members and to the classes, in bursts with pauses, and receives some after each
+/// burst. Returns the messages received from the queue group and from the queue.
 async fn orders_of(settings: QueueGroupSettings) -> (Vec<String>, Vec<String>) {
     let order = classes_like(&settings);
     let rig = rig(settings).await;

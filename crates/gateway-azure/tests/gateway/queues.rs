@@ -1,4 +1,4 @@
-//! What the settings and limits of a queue do to its senders and receivers.
+//! The effect of a queue's settings and limits on its senders and receivers.
 
 use peeklock_amqp::connection::DeliveryId;
 use peeklock_amqp::{DeliveryState, Fields, Source, Value, condition};
@@ -7,7 +7,7 @@ use peeklock_types::{EntityName, QueueSettings, QueueStatus};
 use crate::support::{Rig, condition_of, message, receiver, sessions, symbol};
 
 #[tokio::test(start_paused = true)]
-async fn the_namespace_is_managed_elsewhere() {
+async fn the_namespace_is_not_managed_over_amqp() {
     let rig = Rig::start().await;
     let mut client = rig.client().await;
     let management = client.management("").await;
@@ -16,7 +16,7 @@ async fn the_namespace_is_managed_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_are_purged_by_the_sdks_word_and_by_ours() {
+async fn messages_are_purged_by_the_operations_of_the_sdks_and_of_peeklock() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let management = client.management("q").await;
@@ -38,7 +38,7 @@ async fn messages_are_purged_by_the_sdks_word_and_by_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_tells_how_large_a_message_may_be() {
+async fn an_attach_reply_contains_the_message_size_limit() {
     let settings = QueueSettings { max_message_size_bytes: 1000, ..QueueSettings::default() };
     let rig = Rig::with_queue("q", settings).await;
     let mut client = rig.client().await;
@@ -62,7 +62,7 @@ async fn receivers_and_responses_get_a_size_limit_above_every_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_or_disabled_queue_says_so() {
+async fn a_full_or_disabled_queue_rejects_with_the_reason() {
     let settings = QueueSettings { max_size_bytes: Some(1), ..QueueSettings::default() };
     let rig = Rig::with_queue("full", settings).await;
     let settings = QueueSettings { status: QueueStatus::Disabled, ..QueueSettings::default() };
@@ -96,7 +96,7 @@ async fn receivers_are_detached_when_their_queue_is_disabled_or_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_sender_says_of_its_own_delivery_does_not_confirm_it() {
+async fn a_disposition_of_a_sender_does_not_confirm_its_delivery() {
     let rig = Rig::with_queue("talks", sessions()).await;
     let mut client = rig.client().await;
     let link = client.sender("talks").await;
@@ -108,9 +108,9 @@ async fn what_a_sender_says_of_its_own_delivery_does_not_confirm_it() {
     assert_eq!(condition_of(&client.outcome(link, tag).await), condition::NOT_ALLOWED);
 }
 
-/// A client that browses must not take locks, and one that selects must not get the rest.
+/// A client that browses must not lock messages, and one with a selector must not receive other messages.
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_wants_to_browse_or_to_select_is_refused() {
+async fn a_receiver_that_browses_or_selects_is_rejected() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
     let selector =

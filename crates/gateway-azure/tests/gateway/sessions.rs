@@ -1,4 +1,4 @@
-//! Session links: who gets which session, how long they wait, and how they lose it.
+//! Session links: the assignment of sessions, the waiting time, and the loss of a session.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{Rig, SESSION_FILTER, in_session, message, receiver, session
 
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
 const GO_DESCRIPTOR: u64 = 0x0000_0013_7000_000c;
-/// 1970 in ticks of .NET.
+/// 1970 in .NET ticks.
 const EPOCH_TICKS: i64 = 621_355_968_000_000_000;
 
 #[tokio::test(start_paused = true)]
@@ -19,7 +19,7 @@ async fn a_named_session_belongs_to_one_receiver_until_its_link_is_closed() {
     let mut one = rig.client().await;
     let (link, attach) = one.session("q", "a").await.unwrap();
     let source = attach.source.unwrap();
-    assert_eq!(source.address.unwrap(), "q", "Python compares it with what it asked for");
+    assert_eq!(source.address.unwrap(), "q", "Python compares it with the requested address");
     assert_eq!(source.filter.unwrap().get(SESSION_FILTER), Some(&Value::from("a")));
     let Some(Value::Long(ticks)) = attach.properties.unwrap().get(LOCKED_UNTIL).cloned() else { panic!() };
     assert!(ticks > EPOCH_TICKS);
@@ -34,7 +34,7 @@ async fn a_named_session_belongs_to_one_receiver_until_its_link_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_session_is_waited_for_and_named_in_the_style_of_the_question() {
+async fn the_next_session_is_awaited_and_encoded_like_the_request() {
     let rig = Rig::with_queue("q", sessions()).await;
     for question in [Value::Null, Value::described(GO_DESCRIPTOR, Value::Null)] {
         let mut waiting = rig.client().await;
@@ -58,7 +58,7 @@ async fn the_next_session_is_waited_for_and_named_in_the_style_of_the_question()
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_longer_than_they_said() {
+async fn a_receiver_waits_no_longer_than_requested() {
     let rig = Rig::with_queue("q", sessions()).await;
     let mut client = rig.client().await;
     let start = tokio::time::Instant::now();
@@ -71,7 +71,7 @@ async fn nobody_waits_longer_than_they_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_while_waiting_takes_no_session_along() {
+async fn a_receiver_that_detaches_while_waiting_locks_no_session() {
     let rig = Rig::with_queue("q", sessions()).await;
     let mut leaving = rig.client().await;
     let link = leaving.start_attach(receiver("q", Some(Value::Null)));
@@ -93,7 +93,7 @@ async fn who_leaves_while_waiting_takes_no_session_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_must_fit_its_queue() {
+async fn a_receiver_must_match_its_queue() {
     let rig = Rig::with_queue("q", sessions()).await;
     rig.queue("plain", QueueSettings::default()).await;
     let mut client = rig.client().await;
@@ -110,7 +110,7 @@ async fn a_receiver_must_fit_its_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_runs_out_takes_the_link_and_renewing_keeps_it() {
+async fn an_expired_session_lock_detaches_the_link_and_renewal_prevents_it() {
     let settings = QueueSettings { lock_duration: Duration::from_secs(10), ..sessions() };
     let rig = Rig::with_queue("q", settings).await;
     let mut client = rig.client().await;
@@ -130,7 +130,7 @@ async fn a_lock_that_runs_out_takes_the_link_and_renewing_keeps_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_lost_a_session_is_refused_at_once_and_detached_a_second_later() {
+async fn a_receiver_without_its_session_is_rejected_at_once_and_detached_a_second_later() {
     let settings = QueueSettings { lock_duration: Duration::from_secs(10), ..sessions() };
     let rig = Rig::with_queue("q", settings).await;
     let mut client = rig.client().await;
@@ -151,7 +151,7 @@ async fn who_has_lost_a_session_is_refused_at_once_and_detached_a_second_later()
     let elapsed = start.elapsed();
     assert!((10_900..11_500).contains(&elapsed.as_millis()), "{elapsed:?}");
 
-    // Somebody else who wants the session gets it, and the link goes at once.
+    // Another receiver requests the session and gets it, and the link is detached at once.
     let start = tokio::time::Instant::now();
     let link = client.session("q", "a").await.unwrap().0;
     let mut other = rig.client().await;
@@ -162,7 +162,7 @@ async fn who_has_lost_a_session_is_refused_at_once_and_detached_a_second_later()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_has_a_state_for_its_holder_alone() {
+async fn only_the_holder_of_a_session_accesses_its_state() {
     let rig = Rig::with_queue("q", sessions()).await;
     let mut client = rig.client().await;
     let management = client.management("q").await;
@@ -202,7 +202,7 @@ async fn sessions_with_messages_are_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deferred_messages_of_a_session_need_the_session() {
+async fn deferred_messages_of_a_session_require_the_session() {
     let rig = Rig::with_queue("q", sessions()).await;
     let mut client = rig.client().await;
     let management = client.management("q").await;

@@ -1,4 +1,4 @@
-//! A broker in memory behind the gateway, and a client on the other end of a pipe that speaks in short sentences.
+//! A broker in memory behind the gateway, and a client with short methods on the other end of a pipe.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::collections::VecDeque;
@@ -66,7 +66,7 @@ impl Rig {
         self.client_with(SaslClient::plain("all", "secret")).await
     }
 
-    /// The same broker behind another gateway.
+    /// Puts the same broker behind another gateway.
     pub(crate) fn behind(self, gateway: Gateway) -> Self {
         Rig { gateway: Arc::new(gateway), ..self }
     }
@@ -75,7 +75,7 @@ impl Rig {
         self.client_of("localhost", sasl).await
     }
 
-    /// A new connection, on which nothing was said so far.
+    /// Opens a new connection without any frames.
     pub(crate) fn connect(&self) -> DuplexStream {
         let (stream, other_end) = tokio::io::duplex(1 << 20);
         let (gateway, stopping) = (Arc::clone(&self.gateway), self.stop.subscribe());
@@ -87,7 +87,7 @@ impl Rig {
         self.client_as(Config::client("test", host), sasl).await
     }
 
-    /// A client that introduces itself like this.
+    /// Connects a client with this configuration.
     pub(crate) async fn client_as(&self, config: Config, sasl: SaslClient) -> Client {
         let stream = self.connect();
         let mut connection = Connection::client(config, Some(sasl), Millis(0));
@@ -131,12 +131,13 @@ impl Response {
 pub(crate) type Refused = Result<(LinkId, Box<Attach>), AmqpError>;
 
 impl Client {
-    /// Writes what there is and reads until something comes.
+    /// Writes the output and reads until input arrives.
     pub(crate) async fn turn(&mut self) {
         self.flush().await;
         let read = self.stream.read_buf(&mut self.input);
-        let count = tokio::time::timeout(Duration::from_secs(600), read).await.expect("an answer comes");
-        assert!(count.unwrap() > 0, "the gateway hung up");
+        let count =
+            tokio::time::timeout(Duration::from_secs(600), read).await.expect("an answer before the timeout");
+        assert!(count.unwrap() > 0, "the gateway closed the connection");
         self.connection.handle_input(Millis(0), &mut self.input).unwrap();
         while let Some(event) = self.connection.poll_event() {
             self.events.push_back(event);
@@ -148,7 +149,7 @@ impl Client {
         self.stream.write_all(&output).await.unwrap();
     }
 
-    /// The first event that is wanted; others stay for later.
+    /// Returns the first matching event; other events stay in the queue.
     pub(crate) async fn until<T>(&mut self, wanted: impl Fn(&Event) -> Option<T>) -> T {
         loop {
             if let Some(at) = self.events.iter().position(|event| wanted(event).is_some()) {
@@ -169,7 +170,7 @@ impl Client {
         self.until(|event| match event {
             Event::Attached { link: found, attach } if *found == link => Some(Ok((link, attach.clone()))),
             Event::Detached { link: found, error, .. } if *found == link => {
-                Some(Err(error.clone().expect("a refusal says why")))
+                Some(Err(error.clone().expect("a refusal with an error")))
             }
             _ => None,
         })
@@ -181,7 +182,7 @@ impl Client {
         self.attached(link).await
     }
 
-    /// The error with which a link is taken away.
+    /// Returns the error with which a link is detached.
     pub(crate) async fn detached(&mut self, link: LinkId) -> AmqpError {
         self.until(|event| match event {
             Event::Detached { link: found, error, .. } if *found == link => Some(error.clone().unwrap()),
@@ -237,7 +238,7 @@ impl Client {
         message: &Message,
         txn: Option<&Bytes>,
     ) -> DeliveryState {
-        // Credit comes with the first flow.
+        // Credit arrives with the first flow.
         while self.connection.credit(link) == 0 {
             self.turn().await;
         }
@@ -268,13 +269,13 @@ impl Client {
         self.settled(link, id).await
     }
 
-    /// The state with which the broker settles a delivery.
+    /// Returns the state with which the broker settles a delivery.
     pub(crate) async fn settled(&mut self, link: LinkId, id: DeliveryId) -> DeliveryState {
         let (state, _) = self.disposition(link, id, |settled| settled).await;
         state
     }
 
-    /// Settles a delivery in a transaction; says whether the answer settles it on the wire.
+    /// Settles a delivery in a transaction. Returns whether the answer settles it on the wire.
     pub(crate) async fn settle_in(
         &mut self,
         link: LinkId,
@@ -302,12 +303,12 @@ impl Client {
         .await
     }
 
-    /// Links to the management of an entity, or with an empty name of the namespace.
+    /// Attaches links to the management of an entity, or of the namespace if the name is empty.
     pub(crate) async fn management(&mut self, entity: &str) -> Management {
         self.management_with(entity, 1000).await
     }
 
-    /// The same for one who takes only so many responses.
+    /// Does the same with this credit for responses.
     pub(crate) async fn management_with(&mut self, entity: &str, credit: u32) -> Management {
         let address =
             if entity.is_empty() { "$management".to_owned() } else { format!("{entity}/$management") };
@@ -331,12 +332,12 @@ impl Client {
         Management { requests, responses }
     }
 
-    /// Links to the token service.
+    /// Attaches links to the token service.
     pub(crate) async fn tokens(&mut self) -> Management {
         self.service("$cbs".to_owned(), 1000).await
     }
 
-    /// Puts a token; says the status.
+    /// Puts a token and returns the status.
     pub(crate) async fn put_token(&mut self, tokens: &Management, audience: &str, token: String) -> i32 {
         let response = self.put_token_response(tokens, audience, token).await;
         response.property("status-code").and_then(Value::as_i32).unwrap()
@@ -438,7 +439,7 @@ impl Client {
         self.send(control, &body_of(&discharge)).await
     }
 
-    /// How many messages a queue shows.
+    /// Returns the number of messages that a peek finds.
     pub(crate) async fn count(&mut self, management: &Management) -> usize {
         let body = vec![("from-sequence-number", 0_i64.into()), ("message-count", 100.into())];
         let response = self.request(management, "com.microsoft:peek-message", body).await;
@@ -451,7 +452,7 @@ pub(crate) struct Management {
     pub(crate) responses: LinkId,
 }
 
-/// A message whose body is one described value.
+/// Returns a message whose body is one described value.
 fn body_of(value: &impl Encode) -> Message {
     use peeklock_amqp::Decode;
     Message::value(Value::decode_all(&value.to_bytes()).unwrap())
@@ -496,12 +497,12 @@ pub(crate) fn modified(annotations: Fields) -> DeliveryState {
     }
 }
 
-/// The condition of a rejection, wrapped in a transaction's state or not.
+/// Returns the condition of a rejection, also inside a transactional state.
 pub(crate) fn condition_of(state: &DeliveryState) -> String {
     match state {
         DeliveryState::Rejected { error: Some(error) } => error.condition.to_string(),
         DeliveryState::Transactional { outcome: Some(outcome), .. } => condition_of(outcome),
-        other => panic!("no rejection: {other:?}"),
+        other => panic!("not a rejection: {other:?}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Topics: what their senders send, what their subscriptions get, and rules over the management of a subscription.
+//! Topics: messages from senders to subscriptions, and rules over the management of a subscription.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Client {
         let management = self.management(entity).await;
         let body = vec![("from-sequence-number", 0_i64.into()), ("message-count", 100.into())];
         let found = self.request(&management, "com.microsoft:peek-message", body).await.get("messages");
-        // Responses go to the first link of their entity.
+        // Responses are sent to the first link of their entity.
         self.connection.detach(management.requests, None);
         self.connection.detach(management.responses, None);
         let decode =
@@ -76,7 +76,7 @@ fn property(message: &Message, key: &str) -> Option<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_reaches_the_subscriptions_whose_filters_take_it() {
+async fn a_message_reaches_the_subscriptions_with_matching_filters() {
     let rig = Rig::start().await;
     rig.topic("t").await;
     rig.subscription("t/Subscriptions/all", None).await;
@@ -92,7 +92,7 @@ async fn a_message_reaches_the_subscriptions_whose_filters_take_it() {
     assert_eq!(client.bodies("t/Subscriptions/all").await, ["a", "b", "c"]);
     assert_eq!(client.bodies("t/Subscriptions/high").await, ["a"]);
     assert_eq!(client.bodies("t/Subscriptions/low").await, ["b"]);
-    // Any case, and settled for one subscription only.
+    // Names are case-insensitive, and the message is settled for one subscription only.
     let receiver = client.receiver("T/subscriptions/HIGH").await;
     let found = client.take(receiver).await;
     assert_eq!(property(&found, "Priority"), Some("High".into()));
@@ -100,9 +100,9 @@ async fn a_message_reaches_the_subscriptions_whose_filters_take_it() {
     assert_eq!(client.bodies("t/Subscriptions/all").await.len(), 3);
 }
 
-/// Each filter looks at one field; exactly the message that has it is taken.
+/// Each filter tests one field and matches only the message that has it.
 #[tokio::test(start_paused = true)]
-async fn filters_see_every_field_that_a_sender_sets() {
+async fn filters_match_every_field_that_a_sender_sets() {
     let filters = [
         "sys.MessageId = 'id'",
         "sys.CorrelationId = '17'",
@@ -178,8 +178,8 @@ async fn an_action_changes_the_copy_of_its_subscription_only() {
     let changed = client.receiver("t/Subscriptions/changed").await;
     let received = client.take(changed).await;
     for found in [&peeked[0], &received] {
-        assert_eq!(property(found, "Kind"), Some("changed".into()), "the name as the sender wrote it");
-        assert_eq!(property(found, "number"), Some(Value::Int(2)), "in the type that it had");
+        assert_eq!(property(found, "Kind"), Some("changed".into()), "the spelling of the sender");
+        assert_eq!(property(found, "number"), Some(Value::Int(2)), "the type is unchanged");
         assert_eq!(property(found, "secret"), None);
         assert_eq!(property(found, "RuleName"), Some("act".into()));
         let properties = &found.properties;
@@ -200,7 +200,7 @@ async fn an_action_changes_the_copy_of_its_subscription_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_settlement_sets_goes_over_what_an_action_has_set() {
+async fn a_property_set_by_a_settlement_overrides_one_set_by_an_action() {
     let rig = Rig::start().await;
     rig.topic("t").await;
     rig.subscription("t/Subscriptions/s", Some(sql("act", "1=1", Some("SET a = 1; SET b = 1")))).await;
@@ -272,7 +272,7 @@ async fn batches_schedules_transactions_and_large_messages_reach_subscriptions()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_forwarded_to_a_topic_meets_its_filters() {
+async fn messages_forwarded_to_a_topic_are_filtered() {
     let rig = Rig::start().await;
     rig.topic("t").await;
     rig.subscription("t/Subscriptions/s", Some(sql("r", "colour = 'red' AND sys.Label = 'l'", None))).await;
@@ -311,7 +311,7 @@ async fn a_copy_that_an_action_changed_is_forwarded_with_its_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_and_dead_letters_of_a_subscription_are_those_of_a_queue() {
+async fn a_subscription_has_the_sessions_and_dead_letters_of_a_queue() {
     let rig = Rig::start().await;
     rig.topic("t").await;
     rig.subscription_with("t/Subscriptions/s", None, sessions()).await;
@@ -330,7 +330,7 @@ async fn sessions_and_dead_letters_of_a_subscription_are_those_of_a_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn links_that_make_no_sense_are_refused() {
+async fn invalid_links_are_rejected() {
     let rig = Rig::start().await;
     rig.topic("t").await;
     rig.subscription("t/Subscriptions/s", None).await;
@@ -427,7 +427,7 @@ async fn rules_are_added_listed_and_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_does_not_work_is_refused_with_the_place() {
+async fn an_invalid_rule_is_rejected_with_the_position() {
     let rig = Rig::start().await;
     rig.topic("t").await;
     rig.subscription("t/Subscriptions/s", None).await;
@@ -460,7 +460,7 @@ async fn a_rule_that_does_not_work_is_refused_with_the_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_may_listen_may_choose_what_to_hear() {
+async fn the_listen_right_permits_changes_of_rules() {
     let rig = Rig::start().await;
     rig.topic("t").await;
     rig.subscription("t/Subscriptions/s", None).await;
@@ -502,9 +502,9 @@ async fn a_correlation_filter_compares_texts_and_properties() {
     assert_eq!(client.bodies("t/Subscriptions/s").await.len(), 1);
 }
 
-/// The properties of the recording sb-rule-types, one rule for each; a decimal made the whole request fail.
+/// The properties of the recording sb-rule-types, one rule for each. A decimal once made the whole request fail.
 #[tokio::test(start_paused = true)]
-async fn a_rule_gives_its_values_back_in_the_types_that_they_came_in() {
+async fn a_rule_returns_its_values_in_their_original_types() {
     let rig = Rig::start().await;
     rig.topic("t").await;
     rig.subscription("t/Subscriptions/s", None).await;
@@ -542,7 +542,7 @@ async fn a_rule_gives_its_values_back_in_the_types_that_they_came_in() {
     let rule = fields(listed.as_list().unwrap()[0].lookup("rule-description").unwrap());
     assert_eq!(fields(&rule[0])[8], map(given.clone()));
 
-    // Numbers are compared by what they are worth: the decimal as a double, the int as a long.
+    // Numbers are compared by value: the decimal as a double, the int as a long.
     let link = client.sender("t").await;
     let with = |body: &'static str, change: fn(&Value) -> Value| {
         let properties = given.iter().map(|(name, value)| (*name, change(value)));
@@ -564,7 +564,7 @@ async fn a_rule_gives_its_values_back_in_the_types_that_they_came_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_to_a_topic_is_bounded_by_its_bytes_alone() {
+async fn a_batch_to_a_topic_is_limited_only_by_its_bytes() {
     let rig = Rig::start().await;
     rig.topic("news").await;
     rig.subscription("news/Subscriptions/all", None).await;

@@ -1,4 +1,4 @@
-//! Transactions: nothing of one is seen before its commit, all of it afterwards, or nothing at all.
+//! Transactions: no step is visible before the commit, and after it all steps are, or none.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn two_queues() -> (Rig, Client) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_control_link_needs_no_token_and_names_its_capabilities() {
+async fn the_control_link_requires_no_token_and_lists_its_capabilities() {
     let rig = Rig::start().await;
     let mut client = rig.client_with(SaslClient::anonymous()).await;
     let (control, attach) = client.coordinator().await;
@@ -37,7 +37,7 @@ async fn the_control_link_needs_no_token_and_names_its_capabilities() {
     assert_eq!(
         client.discharge(control, &txn_id, false).await,
         DeliveryState::Accepted,
-        "nothing is soon done"
+        "an empty transaction can be committed"
     );
     let again = client.discharge(control, &txn_id, false).await;
     assert_eq!(condition_of(&again), condition::TRANSACTION_UNKNOWN_ID);
@@ -45,7 +45,7 @@ async fn the_control_link_needs_no_token_and_names_its_capabilities() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sends_are_seen_after_the_commit_and_never_after_a_rollback() {
+async fn sends_are_visible_after_the_commit_and_never_after_a_rollback() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let (one, two) = (client.sender("one").await, client.sender("two").await);
@@ -61,11 +61,11 @@ async fn sends_are_seen_after_the_commit_and_never_after_a_rollback() {
     assert_eq!(client.count(&see_one).await, 1);
     let link = client.receiver("two").await;
     let (_, found) = client.receive(link).await;
-    assert_eq!(found.body, message("b").body, "what crosses shards arrives soon after");
+    assert_eq!(found.body, message("b").body, "messages to other shards arrive soon after");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_is_passed_on_as_one_step() {
+async fn a_message_is_moved_in_one_transaction() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let (one, two) = (client.sender("one").await, client.sender("two").await);
@@ -73,17 +73,17 @@ async fn a_message_is_passed_on_as_one_step() {
     let link = client.receiver("one").await;
     let (delivery, _) = client.receive(link).await;
     let txn_id = client.declare(control).await;
-    // A sender to another queue may come first. The service wants a receiver then.
+    // The first step may be a send to another queue. The service requires a receiver as the first step.
     assert_eq!(client.send_in(two, &message("result"), Some(&txn_id)).await, accepted(&txn_id));
     let outcome = client.settle_in(link, delivery.id, accepted(&txn_id)).await;
     assert_eq!(outcome, (accepted(&txn_id), false), "the commit settles it");
     let see_one = client.management("one").await;
-    assert_eq!(client.count(&see_one).await, 1, "not before the commit");
+    assert_eq!(client.count(&see_one).await, 1, "not visible before the commit");
     assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
     let came_before = client.connection.unsettled(link) == 0;
     assert!(came_before, "the delivery is settled before the discharge is answered");
     let state = client.settled(link, delivery.id).await;
-    assert_eq!(state, accepted(&txn_id), "azure-messaging-servicebus wants the state that it has sent");
+    assert_eq!(state, accepted(&txn_id), "azure-messaging-servicebus requires the state that it has sent");
     assert_eq!(client.count(&see_one).await, 0);
     let link = client.receiver("two").await;
     assert_eq!(client.receive(link).await.1.body, message("result").body);
@@ -103,7 +103,7 @@ async fn after_a_rollback_the_delivery_can_be_settled_over_its_link() {
         assert_eq!(outcome, (accepted(&txn_id), false));
         assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
     }
-    // A commit that is refused leaves it as well.
+    // A rejected commit does not settle it either.
     let txn_id = client.declare(control).await;
     client.settle_in(link, delivery.id, accepted(&txn_id)).await;
     assert_eq!(client.settle_in(link, delivery.id, accepted(&txn_id)).await.0, accepted(&txn_id));
@@ -119,7 +119,7 @@ async fn after_a_rollback_the_delivery_can_be_settled_over_its_link() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_needs_neither_the_receivers_link_nor_an_answer_before_it() {
+async fn a_commit_requires_neither_the_receivers_link_nor_an_earlier_answer() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let one = client.sender("one").await;
@@ -128,7 +128,7 @@ async fn a_commit_needs_neither_the_receivers_link_nor_an_answer_before_it() {
     let link = client.receiver("one").await;
     let (first, second) = (client.receive(link).await.0, client.receive(link).await.0);
     let txn_id = client.declare(control).await;
-    // The discharge comes in the same write as the settlement.
+    // The discharge is in the same write as the settlement.
     client.connection.set_outcome(link, first.id, accepted(&txn_id));
     assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
     assert_eq!(client.settled(link, first.id).await, accepted(&txn_id));
@@ -142,7 +142,7 @@ async fn a_commit_needs_neither_the_receivers_link_nor_an_answer_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_outcome_is_mirrored_in_its_kind() {
+async fn every_outcome_is_answered_with_its_kind() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let one = client.sender("one").await;
@@ -164,7 +164,7 @@ async fn every_outcome_is_mirrored_in_its_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_lock_leaves_only_the_way_back() {
+async fn a_transaction_with_a_lost_lock_can_only_be_rolled_back() {
     let settings = QueueSettings { lock_duration: Duration::from_secs(5), ..QueueSettings::default() };
     let rig = Rig::with_queue("one", settings).await;
     let mut client = rig.client().await;
@@ -185,7 +185,7 @@ async fn a_lost_lock_leaves_only_the_way_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_lost_between_settlement_and_commit_undoes_all() {
+async fn a_lock_lost_between_settlement_and_commit_rejects_the_whole_transaction() {
     let settings = QueueSettings { lock_duration: Duration::from_secs(5), ..QueueSettings::default() };
     let rig = Rig::with_queue("one", settings).await;
     let mut client = rig.client().await;
@@ -224,7 +224,7 @@ async fn two_queues_cannot_be_settled_in_one_transaction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_transaction_times_out_and_says_so() {
+async fn an_idle_transaction_times_out_with_an_error() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let one = client.sender("one").await;
@@ -237,7 +237,7 @@ async fn an_idle_transaction_times_out_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_ids_are_refused_and_a_closed_control_link_rolls_back() {
+async fn unknown_ids_are_rejected_and_a_closed_control_link_rolls_back() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let one = client.sender("one").await;
@@ -253,7 +253,7 @@ async fn unknown_ids_are_refused_and_a_closed_control_link_rolls_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_id_of_another_connection_is_refused() {
+async fn the_id_of_another_connection_is_rejected() {
     let (rig, mut client) = two_queues().await;
     let mut other = rig.client().await;
     let (control, others_control) = (client.coordinator().await.0, other.coordinator().await.0);
@@ -261,7 +261,7 @@ async fn the_id_of_another_connection_is_refused() {
     client.send(one, &message("work")).await;
     let link = client.receiver("one").await;
     let (delivery, _) = client.receive(link).await;
-    // Both are the first of their connection.
+    // Both are the first transaction of their connection.
     let (txn_id, others) = (client.declare(control).await, other.declare(others_control).await);
     assert_ne!(txn_id, others);
     let refused = client.send_in(one, &message("m"), Some(&others)).await;
@@ -270,7 +270,11 @@ async fn the_id_of_another_connection_is_refused() {
     assert_eq!(condition_of(&refused), condition::TRANSACTION_UNKNOWN_ID);
     let refused = client.discharge(control, &others, false).await;
     assert_eq!(condition_of(&refused), condition::TRANSACTION_UNKNOWN_ID);
-    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted, "nobody joined it");
+    assert_eq!(
+        client.discharge(control, &txn_id, false).await,
+        DeliveryState::Accepted,
+        "no foreign step was added"
+    );
     assert_eq!(other.discharge(others_control, &others, false).await, DeliveryState::Accepted);
 }
 
@@ -295,7 +299,7 @@ async fn management_settles_in_a_transaction() {
 
     let txn_id = client.declare(control).await;
     assert_eq!(client.request_in(&management, operation, body(token), Some(&txn_id)).await.status, 200);
-    assert_eq!(client.count(&management).await, 1, "not before the commit");
+    assert_eq!(client.count(&management).await, 1, "not settled before the commit");
     assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
     assert_eq!(client.count(&management).await, 0);
 
@@ -310,7 +314,7 @@ const SCHEDULE: &str = "com.microsoft:schedule-message";
 const CANCEL: &str = "com.microsoft:cancel-scheduled-message";
 const SET_STATE: &str = "com.microsoft:set-session-state";
 
-/// The body of a request that schedules a message for a time far ahead.
+/// Returns the body of a request that schedules a message for a distant time.
 fn later(text: &'static str) -> Vec<(&'static str, Value)> {
     let mut message = message(text);
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
@@ -324,7 +328,7 @@ fn cancel(number: i64) -> Vec<(&'static str, Value)> {
     vec![("sequence-numbers", Value::Array(Array::longs([number])))]
 }
 
-/// The number that a schedule request was answered with.
+/// Returns the sequence number in the response to a schedule request.
 fn number_of(response: &Response) -> i64 {
     assert_eq!(response.status, 200, "{response:?}");
     let Value::Array(numbers) = response.get("sequence-numbers") else { panic!("{response:?}") };
@@ -339,16 +343,16 @@ async fn scheduling_and_cancelling_are_steps() {
     let management = client.management("one").await;
     let kept = number_of(&client.request(&management, SCHEDULE, later("kept")).await);
 
-    // A rollback leaves what was scheduled, and schedules nothing.
+    // A rollback keeps the message that was scheduled before, and schedules none.
     let txn_id = client.declare(control).await;
     let lost = number_of(&client.request_in(&management, SCHEDULE, later("lost"), Some(&txn_id)).await);
     assert_eq!(client.request_in(&management, CANCEL, cancel(kept), Some(&txn_id)).await.status, 200);
-    assert_eq!(client.count(&management).await, 1, "neither is done before the end");
+    assert_eq!(client.count(&management).await, 1, "neither is applied before the commit");
     assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
     assert_eq!(client.count(&management).await, 1);
     assert_eq!(client.request(&management, CANCEL, cancel(lost)).await.status, 404);
 
-    // A commit does both. What is scheduled and cancelled in the same transaction never is.
+    // A commit applies both. A message that is scheduled and cancelled in the same transaction is never stored.
     let txn_id = client.declare(control).await;
     let new = number_of(&client.request_in(&management, SCHEDULE, later("new"), Some(&txn_id)).await);
     let brief = number_of(&client.request_in(&management, SCHEDULE, later("brief"), Some(&txn_id)).await);
@@ -357,15 +361,15 @@ async fn scheduling_and_cancelling_are_steps() {
     }
     assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
     assert_eq!(client.count(&management).await, 1);
-    assert!(kept < lost && lost < new && new < brief, "a number is never given out twice");
+    assert!(kept < lost && lost < new && new < brief, "a number is never reused");
     assert_eq!(
         client.request(&management, CANCEL, cancel(new)).await.status,
         200,
-        "the number that was told"
+        "the number in the response"
     );
     assert_eq!(client.count(&management).await, 0);
 
-    // One that is not there refuses the transaction.
+    // The cancellation of a missing message rejects the transaction.
     let txn_id = client.declare(control).await;
     client.request_in(&management, SCHEDULE, later("never"), Some(&txn_id)).await;
     let missing = client.request_in(&management, CANCEL, cancel(new), Some(&txn_id)).await;
@@ -376,7 +380,7 @@ async fn scheduling_and_cancelling_are_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schedule_for_another_queue_has_its_number_there() {
+async fn a_message_scheduled_for_another_queue_has_a_number_of_that_queue() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let (at_one, at_two) = (client.management("one").await, client.management("two").await);
@@ -385,11 +389,14 @@ async fn a_schedule_for_another_queue_has_its_number_there() {
     let link = client.receiver("one").await;
     let (delivery, _) = client.receive(link).await;
     let txn_id = client.declare(control).await;
-    // A sender comes first, and so does a queue that is not the one that is settled.
+    // The first step is a schedule request to a queue other than the settled one.
     let number = number_of(&client.request_in(&at_two, SCHEDULE, later("retry"), Some(&txn_id)).await);
     client.settle_in(link, delivery.id, accepted(&txn_id)).await;
     let elsewhere = client.request_in(&at_two, CANCEL, cancel(number), Some(&txn_id)).await;
-    assert_eq!(elsewhere.status, 200, "what the transaction has scheduled itself can be cancelled anywhere");
+    assert_eq!(
+        elsewhere.status, 200,
+        "a message that the transaction itself has scheduled can be cancelled at another queue"
+    );
     let number = number_of(&client.request_in(&at_two, SCHEDULE, later("retry"), Some(&txn_id)).await);
     assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
     assert_eq!(client.count(&at_one).await, 0);
@@ -404,11 +411,11 @@ async fn a_schedule_for_another_queue_has_its_number_there() {
     let txn_id = client.declare(control).await;
     client.settle_in(link, delivery.id, accepted(&txn_id)).await;
     let refused = client.request_in(&at_two, CANCEL, cancel(number), Some(&txn_id)).await;
-    assert_eq!(refused.condition.as_deref(), Some(condition::NOT_ALLOWED), "one queue is changed");
+    assert_eq!(refused.condition.as_deref(), Some(condition::NOT_ALLOWED), "only one queue can be changed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_state_of_a_session_is_a_step() {
+async fn setting_a_session_state_is_a_step() {
     let rig = Rig::with_queue("talks", sessions()).await;
     let mut client = rig.client().await;
     let control = client.coordinator().await.0;
@@ -424,7 +431,7 @@ async fn the_state_of_a_session_is_a_step() {
         let txn_id = client.declare(control).await;
         assert_eq!(client.request_in(&management, SET_STATE, state(text), Some(&txn_id)).await.status, 200);
         let found = client.request_in(&management, get, session(), Some(&txn_id)).await;
-        assert_eq!(found.get("session-state"), Value::Null, "it is read outside of the transaction");
+        assert_eq!(found.get("session-state"), Value::Null, "the read is outside the transaction");
         assert_eq!(client.discharge(control, &txn_id, fail).await, DeliveryState::Accepted);
         let found = client.request(&management, get, session()).await;
         assert_eq!(
@@ -432,7 +439,7 @@ async fn the_state_of_a_session_is_a_step() {
             expected.as_bytes()
         );
     }
-    // Whoever does not hold the session any more cannot commit.
+    // A peer that no longer holds the session cannot commit.
     let txn_id = client.declare(control).await;
     assert_eq!(client.request_in(&management, SET_STATE, state("lost"), Some(&txn_id)).await.status, 200);
     client.connection.detach(link, None);
@@ -441,7 +448,7 @@ async fn the_state_of_a_session_is_a_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_requests_are_done_outside_of_the_transaction_and_do_not_end_it() {
+async fn other_requests_are_outside_the_transaction_and_do_not_end_it() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let management = client.management("one").await;
@@ -473,7 +480,7 @@ async fn other_requests_are_done_outside_of_the_transaction_and_do_not_end_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_before_the_response_to_a_step_is_refused() {
+async fn a_commit_before_the_response_to_a_step_is_rejected() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let management = client.management("one").await;
@@ -505,7 +512,7 @@ fn large(byte: u8, size_bytes: usize) -> peeklock_amqp::Message {
     peeklock_amqp::Message::data(vec![byte; size_bytes]).with_message_id("large")
 }
 
-/// A queue that takes large messages, and another of the same in another shard.
+/// Creates two queues for large messages in different shards.
 async fn large_queues() -> (Rig, Client) {
     let settings = QueueSettings { max_message_size_bytes: 8 << 20, ..QueueSettings::default() };
     let rig = Rig::with_queue("one", settings.clone()).await;
@@ -527,9 +534,9 @@ async fn a_large_message_is_a_step_like_any_other() {
     let outcome = client.send_in(one, &large(1, 2 << 20), Some(&txn_id)).await;
     assert_eq!(outcome, accepted(&txn_id));
     assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
-    assert_eq!(client.count(&see_one).await, 0, "it is gone with the rollback");
+    assert_eq!(client.count(&see_one).await, 0, "the rollback has removed it");
 
-    // A small message is settled where the transaction commits, and large ones go there and elsewhere.
+    // A small message is settled in the shard that commits, and large ones are sent to that shard and to another.
     client.send(one, &message("work")).await;
     let link = client.attach(large_receiver("one", false)).await.unwrap().0;
     let (delivery, _) = client.receive(link).await;
@@ -539,7 +546,11 @@ async fn a_large_message_is_a_step_like_any_other() {
         assert_eq!(outcome, accepted(&txn_id));
     }
     client.settle_in(link, delivery.id, accepted(&txn_id)).await;
-    assert_eq!((client.count(&see_one).await, client.count(&see_two).await), (1, 0), "not before the commit");
+    assert_eq!(
+        (client.count(&see_one).await, client.count(&see_two).await),
+        (1, 0),
+        "not visible before the commit"
+    );
     assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
     let (_, found) = client.receive(link).await;
     assert_eq!(found.body, large(3, 3 << 20).body);
@@ -550,7 +561,7 @@ async fn a_large_message_is_a_step_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_messages_that_are_not_large_fit_into_one_transaction() {
+async fn many_messages_below_the_large_size_fit_into_one_transaction() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let one = client.sender("one").await;
@@ -565,7 +576,7 @@ async fn many_messages_that_are_not_large_fit_into_one_transaction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_message_that_cannot_be_sent_undoes_all() {
+async fn a_large_message_that_cannot_be_sent_rejects_the_whole_transaction() {
     let (rig, mut client) = large_queues().await;
     let control = client.coordinator().await.0;
     let (one, two) = (client.sender("one").await, client.sender("two").await);
@@ -586,7 +597,7 @@ async fn a_large_message_that_cannot_be_sent_undoes_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_messages_of_a_transaction_that_is_not_done_leave_nothing_on_the_disk() {
+async fn large_messages_of_an_unfinished_transaction_leave_no_bytes_on_the_disk() {
     let (rig, mut client) = large_queues().await;
     let cold_bytes = || async {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -602,7 +613,7 @@ async fn large_messages_of_a_transaction_that_is_not_done_leave_nothing_on_the_d
     assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
     assert_eq!(cold_bytes().await, 0, "rolled back");
 
-    // The lock is lost when the bodies are durable already, one of them in both shards.
+    // The lock is lost when the bodies are already durable, one of them in both shards.
     client.send(one, &message("work")).await;
     let link = client.receiver("one").await;
     let (delivery, _) = client.receive(link).await;
@@ -618,11 +629,11 @@ async fn large_messages_of_a_transaction_that_is_not_done_leave_nothing_on_the_d
     let txn_id = client.declare(control).await;
     client.send_in(two, &large(1, 2 << 20), Some(&txn_id)).await;
     drop(client);
-    assert_eq!(cold_bytes().await, 0, "the connection is gone");
+    assert_eq!(cold_bytes().await, 0, "the connection has ended");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_over_the_links_limit_leaves_only_the_way_back() {
+async fn a_transaction_with_a_message_above_the_links_limit_can_only_be_rolled_back() {
     let (_rig, mut client) = two_queues().await;
     let control = client.coordinator().await.0;
     let one = client.sender("one").await;

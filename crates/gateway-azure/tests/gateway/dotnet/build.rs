@@ -1,4 +1,5 @@
-//! Makes AMQP values out of a recording's notation, with what the broker really chose in the place of what it chose that day.
+//! Builds AMQP values from a recording's notation. Values that the broker chose in the recording are replaced by those
+//! of this run.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,24 +9,24 @@ use peeklock_amqp::{Array, Encode, Symbol, Value};
 use super::notation::{Expr, unhex};
 use super::schema::{composite, section_code};
 
-/// What this run knows of names in the recording.
+/// The values of this run for the names in the recording.
 #[derive(Default)]
 pub(super) struct Known {
     /// Lock tokens, in network byte order.
     guids: HashMap<String, [u8; 16]>,
-    /// Ids of the broker: what they name, the recorded one, and the one of this run.
+    /// Ids of the broker: their kind, the recorded id, and the id of this run.
     ids: HashMap<(String, Expr), Value>,
     /// Times that the client has sent.
     times: HashSet<String>,
-    /// The channel of the frame at hand: delivery ids and handles are those of a session.
+    /// The channel of the current frame: delivery ids and handles belong to a session.
     pub(super) session: String,
 }
 
-/// Keys of maps under which the broker puts an id.
+/// Map keys whose value is an id that the broker assigns.
 const ID_KEYS: &[&str] = &["com.microsoft:producer-id"];
 
 impl Known {
-    /// What an id is kept under: handles and delivery ids belong to a session.
+    /// Returns the key under which an id is stored: handles and delivery ids belong to a session.
     fn id_key(&self, kind: &str, recorded: &Expr) -> (String, Expr) {
         let scope = if matches!(kind, "handle" | "delivery-id") { self.session.as_str() } else { "" };
         (format!("{kind} {scope}"), recorded.clone())
@@ -39,7 +40,7 @@ impl Known {
         self.ids.get(&self.id_key(kind, recorded))
     }
 
-    /// The token of that name; a new name gets this one.
+    /// Returns the token of that name; a new name gets the given token.
     pub(super) fn guid_or(&mut self, name: &str, found: [u8; 16]) -> [u8; 16] {
         *self.guids.entry(name.to_owned()).or_insert(found)
     }
@@ -48,7 +49,7 @@ impl Known {
         self.times.contains(time)
     }
 
-    /// Keeps the times in what is about to be sent.
+    /// Stores the times in a frame that is about to be sent.
     pub(super) fn note_times(&mut self, sent: &Expr) {
         let times = &mut self.times;
         sent.clone().for_each(&mut |expr| {
@@ -58,7 +59,7 @@ impl Known {
         });
     }
 
-    /// The value of an expression; `kind` is the type of a word that does not tell its own.
+    /// Returns the value of an expression; `kind` is the type of a word without its own.
     pub(super) fn value(&self, expr: &Expr, kind: &str) -> Value {
         match expr {
             Expr::Word(text, own) => word(text, own.as_deref().unwrap_or(kind)),
@@ -89,7 +90,7 @@ impl Known {
         (self.value(key, "*"), id.unwrap_or_else(|| self.value(value, "*")))
     }
 
-    /// Every field, as .NET writes them: what is missing is a null.
+    /// Encodes every field, as .NET does: a missing field is a null.
     fn composite(&self, name: &str, expr: &Expr) -> Value {
         let (code, fields) = composite(name);
         let known = |field: &str| fields.iter().any(|(name, _)| *name == field);
@@ -103,7 +104,7 @@ impl Known {
         Value::described(code, fields.iter().map(value).collect::<Vec<_>>())
     }
 
-    /// The broker's id of this run, where a client repeats one.
+    /// Returns the broker's id of this run, where a client repeats one.
     fn own_id(&self, composite: &str, field: &str, recorded: &Expr) -> Option<Value> {
         let kind = match (composite, field) {
             ("disposition", "first" | "last") => "delivery-id",
@@ -129,7 +130,7 @@ impl Known {
     }
 }
 
-/// Which id a key of a map announces.
+/// Returns the kind of id that a map key has as its value.
 pub(super) fn id_kind(key: &Expr) -> Option<&'static str> {
     let Expr::Symbol(key) = key else { return None };
     ID_KEYS.iter().copied().find(|known| known == key)
@@ -140,7 +141,7 @@ fn array(values: Vec<Value>) -> Value {
     Value::Array(Array::new(kind, values).unwrap())
 }
 
-/// The first three groups of a GUID are little-endian in .NET.
+/// Returns the GUID in the byte order of .NET, whose first three groups are little-endian.
 pub(super) fn dotnet_order(mut guid: [u8; 16]) -> [u8; 16] {
     guid[..4].reverse();
     guid[4..6].reverse();
@@ -170,15 +171,15 @@ fn word(text: &str, kind: &str) -> Value {
         (_, "double") => Value::Double(parsed(text)),
         (_, "decimal128") => Value::Decimal128(unhex(text).try_into().unwrap()),
         (_, "timestamp") => Value::Timestamp(millis(text)),
-        _ => panic!("no {kind}: {text}"),
+        _ => panic!("not a {kind}: {text}"),
     }
 }
 
-/// Milliseconds since 1970 of `2026-11-17T20:31:07.986Z`.
+/// Returns the milliseconds since 1970 of `2026-11-17T20:31:07.986Z`.
 pub(super) fn millis(time: &str) -> i64 {
     let numbers: Vec<i64> =
         time.split(|found: char| !found.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect();
-    let [year, month, day, hour, minute, second, millis] = numbers[..] else { panic!("no time: {time}") };
+    let [year, month, day, hour, minute, second, millis] = numbers[..] else { panic!("not a time: {time}") };
     // Days since 1970 in a calendar whose years begin in March.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;

@@ -1,4 +1,5 @@
-//! Compares what the broker sent with what the recording says: every field, except ids, times and texts, which differ between runs.
+//! Compares the broker's frames with the recording: every field, except ids, times and texts, which differ between
+//! runs.
 
 use peeklock_amqp::{Decode, Decoder, Value};
 
@@ -6,15 +7,15 @@ use super::build::{Known, dotnet_order, id_kind};
 use super::notation::Expr;
 use super::schema::{composite, name_of, section_code};
 
-/// Where a value stands and what is wrong with it.
+/// The error contains the path of a value and the difference.
 pub(super) type Compared = Result<(), String>;
 
-/// Texts for people, and times in a form that is no timestamp: only their type is compared.
+/// Texts for people, and times that are not encoded as a timestamp: only their type is compared.
 const FREE_FIELDS: &[(&str, &str)] = &[("error", "description")];
 const FREE_KEYS: &[&str] = &["statusDescription", "status-description", "com.microsoft:locked-until-utc"];
 
 impl Known {
-    /// `kind` is the type of a word that does not tell its own.
+    /// Compares a value; `kind` is the type of a word without its own.
     pub(super) fn compare(&mut self, expected: &Expr, kind: &str, found: &Value, path: &str) -> Compared {
         match (expected, found) {
             (Expr::Composite(name, _), Value::Described(described)) => {
@@ -54,7 +55,7 @@ impl Known {
         }
     }
 
-    /// Times are compared if the client sent them, and so is the year 1, which says that there is none.
+    /// Returns whether a time is compared: times that the client sent, and the year 1, which means "none".
     fn is_fixed(&self, time: &str) -> bool {
         self.was_sent(time) || time.starts_with("0001-")
     }
@@ -76,7 +77,7 @@ impl Known {
         Ok(())
     }
 
-    /// Compares what differs between runs, if the field is such a one.
+    /// Compares a field whose value differs between runs. Returns `None` for other fields.
     fn compare_own(
         &mut self,
         name: &str,
@@ -105,7 +106,7 @@ impl Known {
         self.compare_id(kind, is_new, value, found)
     }
 
-    /// None: the broker never chose such an id, so it is the client's and compared as it is.
+    /// Compares an id. Returns `None` if the broker never assigned it: it is the client's, and is compared literally.
     fn compare_id(&mut self, kind: &str, is_new: bool, recorded: &Expr, found: &Value) -> Option<Compared> {
         if is_new && !found.is_null() {
             self.learn_id(kind, recorded, found);
@@ -168,7 +169,7 @@ impl Known {
     }
 }
 
-/// What a described value of the standard is called.
+/// Returns the name of a described type of the standard.
 pub(super) fn described_name(value: &Value) -> &'static str {
     value.as_described().and_then(|described| described.descriptor.as_u64()).map_or("?", name_of)
 }
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_is_one_token() {
+    fn a_name_stands_for_one_token() {
         let mut known = Known::default();
         let token = value("array[uuid(guid-1), uuid(guid-2), uuid(guid-1)]");
         let tokens = |last| [1, 2, last].map(|byte| Value::Uuid([byte; 16])).to_vec();
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_more_or_less_is_noticed() {
+    fn a_missing_or_additional_section_is_reported() {
         let mut known = Known::default();
         let sections = [section("properties {message-id: \"a\"}"), section("data b\"x\"")];
         let bytes = known.encoded(&sections);

@@ -1,4 +1,5 @@
-//! Plays recordings of Microsoft's .NET SDKs (`tests/dotnet`) to the gateway: each frame as it was recorded, each answer compared.
+//! Replays recordings of Microsoft's .NET SDKs (`tests/dotnet`) to the gateway: sends each frame as it was recorded,
+//! and compares each answer.
 
 mod build;
 mod compare;
@@ -19,7 +20,7 @@ macro_rules! recordings {
             }
         )*
 
-        /// Each recording is a test of its own, named here.
+        /// The recordings. Each is a separate test.
         const RECORDINGS: &[&str] = &[$(stringify!($name)),*];
     };
 }
@@ -68,7 +69,7 @@ fn file_name(test: &str) -> String {
 }
 
 #[test]
-fn every_recording_is_played() {
+fn every_recording_is_replayed() {
     let mut found = shorthand::names();
     let mut played: Vec<_> = RECORDINGS.iter().map(|name| file_name(name)).collect();
     found.sort();

@@ -1,9 +1,9 @@
-//! Reads the notation in which recordings write values: see `tests/dotnet/README.md`.
+//! Parses the notation of values in recordings: see `tests/dotnet/README.md`.
 
-/// A value as a recording writes it.
+/// A value in the notation of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Expr {
-    /// A number, a time, a truth value, null or another word, and the type that stands behind it.
+    /// A number, a time, a boolean, null or another word, and its type suffix.
     Word(String, Option<String>),
     Text(String),
     Symbol(String),
@@ -18,15 +18,15 @@ pub(super) enum Expr {
     Described(Box<Expr>, Box<Expr>),
     /// A type of the standard with named fields.
     Composite(String, Fields),
-    /// A section of a message that is no composite.
+    /// A section of a message that is not a composite.
     Section(String, Box<Expr>),
-    /// A binary that holds an encoded message.
+    /// A binary that contains an encoded message.
     Message(Vec<Expr>),
 }
 
 pub(super) type Fields = Vec<(String, Expr)>;
 
-/// The field in which "the rest as for ch1" is kept until somebody fills it in.
+/// The field that represents "the rest as for ch1" until it is filled in.
 pub(super) const THE_REST: &str = "the rest";
 
 impl Expr {
@@ -45,19 +45,19 @@ impl Expr {
         }
     }
 
-    /// The field of that name.
+    /// Returns the field of that name.
     pub(super) fn get(&self, name: &str) -> Option<&Expr> {
         self.fields().iter().find(|(found, _)| found == name).map(|(_, value)| value)
     }
 
     pub(super) fn number(&self) -> u32 {
         match self {
-            Self::Word(text, _) => text.parse().unwrap_or_else(|_| panic!("no number: {text}")),
-            other => panic!("no number: {other:?}"),
+            Self::Word(text, _) => text.parse().unwrap_or_else(|_| panic!("not a number: {text}")),
+            other => panic!("not a number: {other:?}"),
         }
     }
 
-    /// Changes every value in it, the innermost first.
+    /// Applies a change to every value, the innermost first.
     pub(super) fn for_each(&mut self, change: &mut impl FnMut(&mut Expr)) {
         match self {
             Self::List(all) | Self::Array(all) | Self::Message(all) => {
@@ -75,7 +75,7 @@ impl Expr {
     }
 }
 
-/// Reads a performative, such as `attach {name: "a" (=L1), handle: 0}`, and the name that it gives to a link.
+/// Parses a performative, such as `attach {name: "a" (=L1), handle: 0}`, and the name that it gives to a link.
 pub(super) fn performative(text: &str) -> (Expr, Option<String>) {
     let mut parser = Parser { rest: text, link: None };
     let expr = parser.value();
@@ -87,16 +87,16 @@ pub(super) fn value(text: &str) -> Expr {
     performative(text).0
 }
 
-/// Reads a section of a message, such as `data b"x"`.
+/// Parses a section of a message, such as `data b"x"`.
 pub(super) fn section(text: &str) -> Expr {
     if text.starts_with("header {") || text.starts_with("properties {") {
         return value(text);
     }
-    let (name, content) = text.split_once(' ').unwrap_or_else(|| panic!("no section: {text}"));
+    let (name, content) = text.split_once(' ').unwrap_or_else(|| panic!("not a section: {text}"));
     Expr::Section(name.to_owned(), Box::new(value(content)))
 }
 
-/// What a value begins with, and how to read what is behind that.
+/// The prefix of a value, and the parser for the rest.
 type Form = (&'static str, fn(&mut Parser<'_>) -> Expr);
 
 const FORMS: &[Form] = &[
@@ -111,7 +111,7 @@ const FORMS: &[Form] = &[
     ("@", |parser| parser.described()),
     ("'", |parser| parser.character()),
     ("as sent", |_| Expr::word("as sent")),
-    // What is in these two stands on the lines below.
+    // The content of these two is on the lines below.
     ("binary, decoded below", |_| Expr::Message(Vec::new())),
     ("list of ", |parser| {
         parser.token();
@@ -140,7 +140,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// What comes before that character, which is taken too.
+    /// Consumes and returns the text before that character, and consumes the character.
     fn until_closing(&mut self, closing: char) -> String {
         let token = self.until(|found| found == closing).to_owned();
         self.rest = self.rest.strip_prefix(closing).unwrap_or_else(|| panic!("{token} does not end"));
@@ -155,7 +155,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What ends at the next thing that can follow a word.
+    /// Consumes the text up to the next character that can follow a word.
     fn token(&mut self) -> &'a str {
         self.until(|found| ",}]) (".contains(found))
     }
@@ -190,7 +190,7 @@ impl<'a> Parser<'a> {
         (name, value)
     }
 
-    /// A symbol may hold colons; as a key of a map it ends with one and a space.
+    /// Parses a symbol. It may contain colons; as a map key it ends with a colon and a space.
     fn symbol(&mut self) -> String {
         let whole = self.rest;
         let token = self.token();

@@ -1,4 +1,4 @@
-//! What happens outside of the recorded connections: entities, messages that are there before, another client.
+//! Events outside the recorded connections: entities, existing messages, another client.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use peeklock_types::{ConsumerGroup, EntityKind, EntityName, HubSettings, QueueSe
 
 use crate::support::{Client, Rig};
 
-/// Clients that stay while the recording is played.
+/// Clients that stay connected during the replay.
 #[derive(Default)]
 pub(super) struct Outside {
     clients: Vec<Client>,
 }
 
 impl Outside {
-    /// Does what a line of a recording says behind its `!`; see `tests/dotnet/README.md`.
+    /// Performs the event after the `!` of a line in a recording; see `tests/dotnet/README.md`.
     pub(super) async fn happens(&mut self, rig: &Rig, text: &str) {
         let words: Vec<_> = text.split(' ').collect();
         match words[..] {
@@ -37,7 +37,7 @@ impl Outside {
                 client.session(queue, session).await.unwrap();
                 self.clients.push(client);
             }
-            _ => panic!("nothing that could happen: {text}"),
+            _ => panic!("not an outside event: {text}"),
         }
     }
 }
@@ -54,7 +54,7 @@ fn queue_settings(words: &[&str]) -> QueueSettings {
             ("send-disabled", _) => settings.status = QueueStatus::SendDisabled,
             ("lock-s", seconds) => settings.lock_duration = Duration::from_secs(seconds.parse().unwrap()),
             ("max-delivery-count", count) => settings.max_delivery_count = count.parse().unwrap(),
-            _ => panic!("no setting of a queue: {word}"),
+            _ => panic!("not a setting of a queue: {word}"),
         }
     }
     settings
@@ -70,7 +70,7 @@ async fn hub(rig: &Rig, name: &str, partitions: &str, groups: &[&str]) {
     rig.broker.create_hub(entity(name), settings, groups).await.unwrap();
 }
 
-/// Sends messages with numbered ids and bodies, from 0 on; an empty name of ids leaves them out.
+/// Sends messages with numbered ids and bodies, starting at 0. If the id prefix is empty, the messages have no id.
 async fn send(rig: &Rig, address: &str, count: &str, [id, body]: [&str; 2], session: Option<&str>) {
     let mut client = rig.client().await;
     let link = sender(&mut client, address).await;

@@ -1,4 +1,4 @@
-//! Plays a recording: sends what the client sent, waits for what the broker answered, and compares.
+//! Replays a recording: sends the client's frames, waits for the broker's frames, and compares them.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ use super::script::{Frame, Step, steps};
 use super::wire::Wire;
 use crate::support::Rig;
 
-/// Just before the recordings were made: times of their clients lie ahead as they did.
+/// A time just before the recordings were made, so that their clients' times are in the future.
 const START: &str = "2026-11-17T20:30:00.000Z";
 const TOKEN_LIFE_S: u64 = 3600;
 
-/// Plays the recording of that name to a new broker.
+/// Replays the recording of that name to a new broker.
 pub(super) async fn replay(name: &str) {
     let start = Timestamp::from_millis(u64::try_from(millis(START)).unwrap());
     let rig = Rig::start_at(Clock::start_at(start)).await;
@@ -74,7 +74,7 @@ impl Player {
         Ok(())
     }
 
-    /// Delivery ids and handles are those of a session.
+    /// Selects the session of delivery ids and handles.
     fn enter_session(&mut self, channel: u16) {
         self.known.session = format!("{} {channel}", self.connection);
     }
@@ -100,7 +100,7 @@ impl Player {
     }
 }
 
-/// Puts a signature and an end into a token.
+/// Writes a signature and an expiry into a token.
 fn sign_token(part: &mut Expr, now_s: u64) {
     let Expr::Text(text) = part else { return };
     if let Some((_, resource)) = text.split_once("SharedAccessSignature sr=") {

@@ -1,6 +1,7 @@
-//! The composite types of AMQP 1.0: their codes, their fields in order, and the types of fields that recordings write without one.
+//! The composite types of AMQP 1.0: their codes, their fields in order, and the types of fields that recordings write
+//! without a type.
 
-/// Name, code, and fields with the types of plain words in them; `*` where a value always tells its type.
+/// The name, the code, and the fields with the types of plain words; `*` if the value always has its own type.
 type Composite = (&'static str, u64, &'static [(&'static str, &'static str)]);
 
 const COMPOSITES: &[Composite] = &[
@@ -191,18 +192,18 @@ const SECTIONS: &[(&str, u64)] = &[
     ("amqp-value", 0x77),
 ];
 
-/// Code and fields of a composite.
+/// Returns the code and the fields of a composite.
 pub(super) fn composite(name: &str) -> (u64, &'static [(&'static str, &'static str)]) {
     let found = COMPOSITES.iter().find(|(found, ..)| *found == name);
-    found.map(|(_, code, fields)| (*code, *fields)).unwrap_or_else(|| panic!("no type of AMQP: {name}"))
+    found.map(|(_, code, fields)| (*code, *fields)).unwrap_or_else(|| panic!("not a type of AMQP: {name}"))
 }
 
 pub(super) fn section_code(name: &str) -> u64 {
     let found = SECTIONS.iter().find(|(found, _)| *found == name);
-    found.map(|(_, code)| *code).unwrap_or_else(|| panic!("no section: {name}"))
+    found.map(|(_, code)| *code).unwrap_or_else(|| panic!("not a section: {name}"))
 }
 
-/// What a descriptor's code is called.
+/// Returns the name of a descriptor's code.
 pub(super) fn name_of(code: u64) -> &'static str {
     let composites = COMPOSITES.iter().map(|(name, code, _)| (*name, *code));
     composites.chain(SECTIONS.iter().copied()).find(|(_, found)| *found == code).map_or("?", |(name, _)| name)

@@ -1,4 +1,4 @@
-//! Turns a recording into steps: shorthands are written out, and links, channels and "as sent" become what they stand for.
+//! Converts a recording into steps: expands shorthands, and resolves links, channels and "as sent".
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::notation::{self, Expr, Fields, THE_REST};
 use super::shorthand::{self, Line};
 
-/// Where open and close are put: they belong to no session.
+/// The channel number for open and close, which belong to no session.
 pub(super) const CONNECTION: u16 = u16::MAX;
 
 pub(super) enum Step {
-    /// Something that happens outside of the recorded connections, such as a new queue.
+    /// An event outside the recorded connections, such as a new queue.
     Outside(String),
-    /// What follows is on this connection.
+    /// The following steps are on this connection.
     Connection(u32),
     Header {
         is_sent: bool,
@@ -21,7 +21,7 @@ pub(super) enum Step {
     Send(Frame),
     Expect(Frame),
     Pause(Duration),
-    /// A pause before an answer: it comes neither earlier nor much later.
+    /// A pause before an answer, which must not arrive earlier or much later.
     Silence {
         channel: u16,
         time: Duration,
@@ -30,14 +30,14 @@ pub(super) enum Step {
     ClientCloses,
 }
 
-/// A frame of a recording; `channel` is the client's for that session, in both directions.
+/// A frame of a recording; `channel` is the client's channel of the session, in both directions.
 pub(super) struct Frame {
     pub(super) channel: u16,
     pub(super) performative: Expr,
     pub(super) sections: Vec<Expr>,
 }
 
-/// The steps with the numbers of their lines.
+/// Returns the steps with their line numbers.
 pub(super) fn steps(name: &str) -> Vec<(usize, Step)> {
     let mut reader = Parser { lines: shorthand::lines(name), ..Parser::default() };
     let mut steps = Vec::new();
@@ -60,7 +60,7 @@ struct Parser {
     lines: Vec<Line>,
     at: usize,
     connection: u32,
-    /// Names of links, and what the client sent to attach them.
+    /// Links by name, and the attach that the client sent for each.
     links: HashMap<String, (Expr, Expr)>,
     /// Fields of the last begin per connection, direction and channel.
     begins: HashMap<(u32, bool, u16), Fields>,
@@ -87,11 +87,11 @@ impl Parser {
             _ => {}
         }
         let (direction, rest) =
-            text.split_once(' ').unwrap_or_else(|| panic!("no line of a recording: {text}"));
+            text.split_once(' ').unwrap_or_else(|| panic!("not a line of a recording: {text}"));
         let is_sent = match direction {
             "C>S" => true,
             "S>C" => false,
-            _ => panic!("no line of a recording: {text}"),
+            _ => panic!("not a line of a recording: {text}"),
         };
         if let Some(header) = rest.strip_prefix("protocol header AMQP ") {
             return Step::Header { is_sent, is_sasl: header.starts_with("SASL") };
@@ -105,7 +105,7 @@ impl Parser {
         let channel: u16 = channel.strip_prefix("ch").and_then(|number| number.parse().ok()).unwrap();
         let (mut performative, link) = notation::performative(text);
         self.resolve(&mut performative);
-        let Expr::Composite(name, fields) = &mut performative else { panic!("no performative: {text}") };
+        let Expr::Composite(name, fields) = &mut performative else { panic!("not a performative: {text}") };
         if name == "begin" {
             self.begin(is_sent, channel, fields);
         }
@@ -124,7 +124,7 @@ impl Parser {
         Frame { channel, performative, sections }
     }
 
-    /// Fills in "the rest as for ch1", and keeps which channels belong together.
+    /// Fills in "the rest as for ch1", and stores which channels belong together.
     fn begin(&mut self, is_sent: bool, channel: u16, fields: &mut Fields) {
         if let Some(at) = fields.iter().position(|(name, _)| name == THE_REST) {
             let Expr::Word(other, _) = fields.remove(at).1 else { panic!("no channel") };
@@ -139,7 +139,7 @@ impl Parser {
         }
     }
 
-    /// Puts names and what was sent in the place of `L1` and `as sent`.
+    /// Replaces `L1` by the link's name, and `as sent` by the value that was sent.
     fn resolve(&self, expr: &mut Expr) {
         let links = &self.links;
         let mut attach = None;
@@ -153,12 +153,12 @@ impl Parser {
         });
         if let (Expr::Composite(_, fields), Some(attach)) = (expr, attach) {
             for (field, value) in fields.iter_mut().filter(|(_, value)| value.is_word("as sent")) {
-                *value = attach.get(field).expect("it was sent").clone();
+                *value = attach.get(field).expect("a field that was sent").clone();
             }
         }
     }
 
-    /// The sections below a transfer, or below a message in another.
+    /// Parses the sections below a transfer, or below a message inside another.
     fn sections(&mut self, indent: usize) -> Vec<Expr> {
         let mut sections = Vec::new();
         while let Some(text) = self.indented(indent) {
@@ -179,7 +179,7 @@ impl Parser {
         sections
     }
 
-    /// The entries below a `list of 2`, with the messages in them.
+    /// Parses the elements below a `list of 2`, with their messages.
     fn messages(&mut self, indent: usize) -> Vec<Expr> {
         let mut messages = Vec::new();
         while let Some(text) = self.indented(indent) {
@@ -196,7 +196,7 @@ impl Parser {
         messages
     }
 
-    /// Takes the next line if it is indented so far.
+    /// Consumes the next line if it has this indentation.
     fn indented(&mut self, indent: usize) -> Option<String> {
         let line = self.lines.get(self.at)?;
         let text = line.text.trim_start();

@@ -1,9 +1,9 @@
-//! Writes out what recordings abbreviate: the start of a connection, `($cbs)` and `(closing)`.
+//! Expands the abbreviations of recordings: the start of a connection, `($cbs)` and `(closing)`.
 
 use std::collections::HashMap;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dotnet");
-/// The session of `$cbs` has a channel that no recording uses.
+/// The channel of the `$cbs` session; no recording uses it otherwise.
 const CBS_CHANNEL: &str = " ch4000 ";
 const PUT_TOKEN: &str = "C>S ($cbs) put-token for ";
 const WRONG_KEY: &str = " with a wrong key";
@@ -14,7 +14,7 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// The names of all recordings.
+/// Returns the names of all recordings.
 pub(super) fn names() -> Vec<String> {
     let files = std::fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().file_name());
     let names =
@@ -22,7 +22,7 @@ pub(super) fn names() -> Vec<String> {
     names.collect()
 }
 
-/// The lines of a recording, written out, without comments.
+/// Returns the lines of a recording, expanded, without comments.
 pub(super) fn lines(name: &str) -> Vec<Line> {
     let mut writer = Writer::default();
     for (number, text) in (1..).zip(text(name).lines()) {
@@ -32,7 +32,7 @@ pub(super) fn lines(name: &str) -> Vec<Line> {
     writer.lines
 }
 
-/// Frames of the connection itself, which lie in no session.
+/// Returns whether a frame belongs to the connection and not to a session.
 pub(super) fn is_of_connection(performative: &str) -> bool {
     ["open ", "close ", "sasl-"].iter().any(|name| performative.starts_with(name))
 }
@@ -47,7 +47,7 @@ fn text(name: &str) -> String {
 struct Writer {
     lines: Vec<Line>,
     connection: String,
-    /// How each connection started.
+    /// The start of each connection.
     starts: HashMap<String, Start>,
 }
 
@@ -71,7 +71,7 @@ impl Writer {
         }
     }
 
-    /// Writes out `(SASL and open as in x)`, or `(SASL as in x)` before an open of its own.
+    /// Expands `(SASL and open as in x)`, or `(SASL as in x)` before a separate open.
     fn start(&mut self, text: &str) -> Vec<String> {
         let (what, name) =
             text.trim().trim_end_matches(')').split_once(" as in ").expect("the name of a recording");
@@ -84,7 +84,7 @@ impl Writer {
     }
 
     fn of_connection(&mut self) -> &mut Start {
-        self.starts.get_mut(&self.connection).expect("a line that says how this connection started")
+        self.starts.get_mut(&self.connection).expect("a line with the start of this connection")
     }
 
     fn put_token(&mut self, audience: &str) -> Vec<String> {
@@ -108,7 +108,7 @@ impl Writer {
         lines
     }
 
-    /// Writes out an answer such as `202` or `401`.
+    /// Expands an answer such as `202` or `401`.
     fn answer(&mut self, status: &str) -> Vec<String> {
         let start = self.of_connection();
         start.answer_count += 1;
@@ -119,7 +119,7 @@ impl Writer {
     }
 }
 
-/// The start of a connection, as a recording shows it whole.
+/// The start of a connection, from a recording that contains it completely.
 struct Start {
     open: Vec<String>,
     /// The session and the links of `$cbs`.
@@ -155,7 +155,7 @@ impl Start {
     }
 }
 
-/// Keeps the names of `$cbs` apart from those in the recording that uses it.
+/// Separates the names of `$cbs` from those of the recording that uses it.
 fn of_cbs(line: &str) -> String {
     line.replace(" ch0 ", CBS_CHANNEL)
         .replace("remote-channel: 0", "remote-channel: 4000")
@@ -165,7 +165,7 @@ fn of_cbs(line: &str) -> String {
         .replace("L2", "L9002")
 }
 
-/// The path in a token for one entity.
+/// Returns the path in a token for one entity.
 fn encoded_path(audience: &str) -> String {
     let path = audience.splitn(4, '/').nth(3).unwrap_or_default();
     format!("%2F{}%2F&sig", path.replace('/', "%2F").replace('$', "%24"))
@@ -176,6 +176,6 @@ fn closing(frame: &str) -> String {
     match words[..] {
         [channel, "detach", handle] => format!("{channel} detach {{handle: {handle}, closed: true}}"),
         [channel, name @ ("end" | "close")] => format!("{channel} {name} {{}}"),
-        _ => panic!("no frame that closes: {frame}"),
+        _ => panic!("not a closing frame: {frame}"),
     }
 }

@@ -1,4 +1,4 @@
-//! One recorded connection: writes frames as they were recorded and reads what the broker sends, session by session.
+//! One recorded connection: writes frames as they were recorded and reads the broker's frames, per session.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use super::compare::described_name;
 use super::script::CONNECTION;
 
-/// How long a frame may take, on a clock that waits for nobody.
+/// The time limit for a frame, on the virtual clock.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(100);
 const FRAME_HEADER_LEN: usize = 8;
 
@@ -26,7 +26,7 @@ pub(super) struct Wire {
     input: BytesMut,
     /// The client's channel per channel of the broker.
     channels: HashMap<u16, u16>,
-    /// What came and was not asked for yet, per channel of the client.
+    /// Frames that were received and not consumed yet, per channel of the client.
     waiting: HashMap<u16, VecDeque<Received>>,
 }
 
@@ -55,7 +55,7 @@ impl Wire {
         ProtocolHeader::decode(&self.input.split_to(ProtocolHeader::LEN)).unwrap().unwrap()
     }
 
-    /// The next frame of that session.
+    /// Returns the next frame of that session.
     pub(super) async fn next(&mut self, channel: u16) -> Result<Received, String> {
         loop {
             if let Some(frame) = self.waiting.get_mut(&channel).and_then(VecDeque::pop_front) {
@@ -68,7 +68,7 @@ impl Wire {
         }
     }
 
-    /// Lets the time pass in which nothing may come on that session; recorded times are rounded.
+    /// Waits for a time in which no frame may arrive on that session; recorded times are rounded.
     pub(super) async fn is_silent(&mut self, channel: u16, time: Duration) -> Result<(), String> {
         let end = tokio::time::Instant::now() + time;
         let _ = tokio::time::timeout_at(end - time / 10, async { while self.read().await.is_ok() {} }).await;
@@ -80,7 +80,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Waits for the end of the stream; says what came that nobody asked for.
+    /// Waits for the end of the stream. Returns an error for frames that were not consumed.
     pub(super) async fn end(&mut self) -> Result<(), String> {
         while self.read().await.is_ok() {}
         while self.take_frame() {}
@@ -90,7 +90,7 @@ impl Wire {
         }
     }
 
-    /// What came and was not asked for.
+    /// Returns the frames that were received and not consumed.
     pub(super) fn left(&self) -> Vec<(u16, &Received)> {
         let frames = |(channel, frames)| -> Vec<_> {
             let frames: &VecDeque<Received> = frames;
@@ -108,7 +108,7 @@ impl Wire {
         }
     }
 
-    /// Takes one frame out of the input and puts it to its session. False when there is no whole one.
+    /// Removes one frame from the input and adds it to its session. Returns false if there is no complete frame.
     fn take_frame(&mut self) -> bool {
         let Some(size) = self.input.first_chunk().map(|size| u32::from_be_bytes(*size)) else { return false };
         let len = usize::try_from(size).unwrap();
@@ -134,9 +134,8 @@ impl Wire {
             "begin" => {
                 let remote =
                     performative.as_described().and_then(|begin| begin.value.as_list()?.first()?.as_u32());
-                let remote = remote
-                    .and_then(|remote| u16::try_from(remote).ok())
-                    .expect("a begin of ours is answered");
+                let remote =
+                    remote.and_then(|remote| u16::try_from(remote).ok()).expect("the begin that it answers");
                 self.channels.insert(channel, remote);
             }
             _ => {}
