@@ -2,12 +2,13 @@ use std::pin::Pin;
 
 use tokio::time::{Instant, Sleep};
 
-/// A timer for loops that look at it again and again. It is set anew only when it must ring earlier than before: a deadline that moves
-/// away, as most do, costs nothing, where a fresh timer each time would lock the runtime's timers and often wake a sleeping thread.
+/// A timer for loops that wait on it repeatedly. It is reset only when it must fire earlier than before. A deadline
+/// that moves later, as most do, therefore costs nothing; a fresh timer each time would lock the runtime's timers and
+/// often wake a sleeping thread.
 #[derive(Debug)]
 pub struct Alarm {
     sleep: Pin<Box<Sleep>>,
-    /// When the timer rings; `None` once it has.
+    /// The time at which the timer fires; `None` after it has fired.
     set_to: Option<Instant>,
 }
 
@@ -18,7 +19,7 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// Waits until `at`; without a time, for ever. Safe to cancel.
+    /// Waits until `at`, or for ever if it is `None`. Safe to cancel.
     pub async fn wait_until(&mut self, at: Option<Instant>) {
         let Some(at) = at else { return std::future::pending().await };
         loop {
@@ -42,13 +43,13 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_rings_at_the_time_asked_for_last() {
+    async fn it_fires_at_the_most_recently_requested_time() {
         let start = Instant::now();
         let mut alarm = Alarm::default();
         let after = |seconds| Some(start + Duration::from_secs(seconds));
         for seconds in [5, 20, 10] {
             let early = tokio::time::timeout(Duration::from_secs(1), alarm.wait_until(after(seconds))).await;
-            assert!(early.is_err(), "{seconds} s are not over");
+            assert!(early.is_err(), "the timer fired before {seconds} s had passed");
         }
         alarm.wait_until(after(10)).await;
         assert_eq!(start.elapsed().as_secs(), 10);

@@ -1,4 +1,4 @@
-//! What one peer asks of one shard at one time, and how its answers find back.
+//! A batch of requests from one peer to one shard, with the tickets that match answers to requests.
 
 use std::ops::Range;
 
@@ -14,16 +14,16 @@ use crate::request::sending::{ScheduleMessages, SendMessages, SendOfRun, SendRun
 use crate::request::settling::{Settle, SettleOfRun, SettleRun};
 use crate::request::{Ask, Asked, Request, Ticket};
 
-/// One connection, unique while its broker lives.
+/// The id of one connection, unique for the lifetime of its broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerId(pub(crate) u64);
 
 impl PeerId {
     const LOCAL_BITS: u32 = 24;
-    /// How many receivers one peer can have.
+    /// The maximum number of receivers of one peer.
     pub const RECEIVERS_MAX: u32 = 1 << Self::LOCAL_BITS;
 
-    /// The receiver with the peer's own number `local`; the peer can be read off it again.
+    /// Returns the receiver with the peer's own number `local`. The receiver id contains the id of the peer.
     pub fn receiver(self, local: u32) -> ReceiverId {
         debug_assert!(local < Self::RECEIVERS_MAX);
         ReceiverId((self.0 << Self::LOCAL_BITS) | u64::from(local))
@@ -39,8 +39,8 @@ impl PeerId {
     }
 }
 
-/// How shards reach a peer: one channel for everything. It needs no bound of its own: what a peer can have waiting is bounded by the
-/// credit and the byte window that it gave, and by the requests it has open.
+/// The channel through which shards reply to a peer: one for everything. It needs no limit of its own, because the
+/// credit, the byte window and the open requests of the peer limit what can wait in it.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub id: PeerId,
@@ -54,7 +54,8 @@ impl Peer {
     }
 }
 
-/// Everything that one peer asks of one shard at one time. The bytes of new messages lie in one arena, so a message costs no allocation.
+/// All requests of one peer to one shard at one time. The bytes of new messages are in one arena, so a message needs no
+/// allocation.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(crate) requests: Vec<Request>,
@@ -62,7 +63,7 @@ pub struct Batch {
     messages: Vec<Written>,
 }
 
-/// A message whose bytes lie in a batch's arena, or in the journal already.
+/// A message whose bytes are in a batch's arena, or already in the journal.
 #[derive(Debug)]
 struct Written {
     bytes: Range<usize>,
@@ -81,12 +82,12 @@ impl Batch {
         self.requests.is_empty()
     }
 
-    /// Whether it has more messages than anything but a batch of very small ones.
+    /// Returns whether the batch has more messages than any batch except one of very small messages.
     pub(crate) fn is_crowded(&self) -> bool {
         self.messages.len() > limits::BATCH_COUNT_MAX
     }
 
-    /// Returns the number of answers that it will bring.
+    /// Returns the number of answers to this batch.
     pub fn answer_count(&self) -> usize {
         self.requests.iter().map(Request::answer_count).sum()
     }
@@ -99,7 +100,7 @@ impl Batch {
         self.push(Asked { ticket, request });
     }
 
-    /// Adds a send. It joins the last request if that is a send to the same entity.
+    /// Adds a send. It is merged into the last request if that is a send to the same entity.
     fn send(&mut self, ticket: Ticket<SendMessages>, entity: EntityId, messages: Range<usize>) {
         match self.requests.last_mut() {
             Some(Request::Send(run)) if run.entity == entity => {
@@ -112,7 +113,7 @@ impl Batch {
         }
     }
 
-    /// Adds a settlement. It joins the last request if that settles in the same place.
+    /// Adds a settlement. It is merged into the last request if that settles in the same entity and subqueue.
     pub fn settle(&mut self, ticket: Ticket<Settle>, request: Settle) {
         let Settle { entity, sub_queue, token, settlement } = request;
         let settle = SettleOfRun { ticket, token, settlement };
@@ -124,7 +125,8 @@ impl Batch {
         }
     }
 
-    /// Collects the messages of one send. Nothing is asked for until [`Messages::send`]; dropped before that, it leaves no trace.
+    /// Collects the messages of one send. [`Messages::send`] adds the request; a collection that is dropped before that
+    /// leaves the batch unchanged.
     pub fn messages(&mut self) -> Messages<'_> {
         Messages { first_byte: self.arena.len(), first: self.messages.len(), batch: self, sent: false }
     }
@@ -134,12 +136,12 @@ impl Batch {
         written.iter().map(|message| self.arena.get(message.bytes.clone()).unwrap_or_default())
     }
 
-    /// The message's body, if it is in the journal already.
+    /// Returns the message's body, if it is already in the journal.
     pub(crate) fn stored(&self, message: usize) -> Option<StoredBody> {
         self.messages.get(message).and_then(|message| message.stored)
     }
 
-    /// The attributes of a message, which are taken out of the batch.
+    /// Takes the attributes of a message out of the batch.
     pub(crate) fn take_attributes(&mut self, message: usize) -> Option<Box<Attributes>> {
         self.messages.get_mut(message).and_then(|message| message.attributes.take())
     }
@@ -157,7 +159,7 @@ pub struct Messages<'a> {
 }
 
 impl Messages<'_> {
-    /// Adds one message, written by `write` behind what is there already; it returns what the queue must know of it.
+    /// Adds one message. `write` appends its bytes to the arena and returns the attributes that the queue needs.
     pub fn add<E>(
         &mut self,
         write: impl FnOnce(&mut BytesMut) -> Result<Option<Box<Attributes>>, E>,
@@ -169,12 +171,13 @@ impl Messages<'_> {
         Ok(())
     }
 
-    /// Adds a message whose body is in the shard's journal already. If it is not taken, the shard gives the body up.
+    /// Adds a message whose body is already in the shard's journal. If the message is rejected, the shard releases the
+    /// body.
     pub(crate) fn add_stored(&mut self, body: StoredBody, attributes: Option<Box<Attributes>>) {
         self.batch.messages.push(Written { bytes: 0..0, stored: Some(body), attributes });
     }
 
-    /// Adds a message with a large body that was kept for it.
+    /// Adds a message with a large body that was stored for it.
     pub fn add_kept(&mut self, body: KeptBody, attributes: Option<Box<Attributes>>) {
         self.add_stored(body.take(), attributes);
     }
@@ -193,7 +196,7 @@ impl Messages<'_> {
         self.batch.ask(ticket, ScheduleMessages { entity, messages });
     }
 
-    /// Leaves the messages in the batch, for a request that names them by these numbers.
+    /// Keeps the messages in the batch, for a request that refers to them by the returned numbers.
     pub fn keep(mut self) -> Range<usize> {
         self.written()
     }

@@ -19,9 +19,10 @@ use crate::router::Router;
 use crate::shard::{Envelope, Failure, RecoveredShard, Shard};
 use crate::state::State;
 
-/// Batches that may wait for one shard before peers have to wait too.
+/// The maximum number of batches that wait for one shard. Beyond it, peers wait.
 const SHARD_QUEUE_MAX: usize = 64;
-/// How many of them may have very many messages: what is known of each message takes far more memory than a small one has bytes.
+/// The maximum number of waiting batches with very many messages. The attributes of a message take far more memory than
+/// the bytes of a small message.
 const CROWDED_BATCHES_MAX: usize = 4;
 
 /// All shards of one journal. Cheap to clone; the shards stop when the last clone is gone.
@@ -30,30 +31,31 @@ pub struct Broker {
     shards: Arc<[ShardHandle]>,
     placement: Placement,
     clock: Clock,
-    /// Of this broker and not of the process: a run then gives the same numbers whatever ran before it.
+    /// The counter belongs to the broker, not to the process, so a run gives the same numbers regardless of earlier
+    /// runs in the process.
     next_peer: Arc<AtomicU64>,
-    /// Names that mean several entities to receivers.
+    /// Names that stand for several entities when receiving.
     queue_groups: Arc<QueueGroups>,
-    /// Held by whoever changes a hub.
+    /// Locked while a hub is changed.
     pub(crate) hub_changes: Arc<Mutex<()>>,
     pub(crate) damage: Arc<DamageCounts>,
-    /// Held by whoever creates something under the quotas of the emulators. `None`: those do not hold.
+    /// Locked while something is created under the quotas of the emulators. `None`: these quotas do not apply.
     pub(crate) quotas: Option<Arc<Mutex<()>>>,
-    /// What the namespace offers.
+    /// The tier of the namespace, which determines its features.
     tier: Tier,
 }
 
-/// Makes the view of a stored message, for the filters of a topic that it is forwarded to; see [`peeklock_filter`]. The broker itself does not
-/// know what the bytes of a message say. Of a large message these are only the first bytes. `None`: its properties cannot be
-/// read, and rules that look at them fail.
+/// Makes the view of a stored message, for the filters of a topic to which the message is forwarded; see
+/// [`peeklock_filter`]. The broker itself does not interpret the bytes of a message. For a large message, `stored`
+/// contains only the first bytes. `None`: the properties cannot be read, and rules that use them fail.
 pub type Describe = fn(stored: &[u8], patch: &Patch) -> Option<Bytes>;
 
-/// The way to one shard.
+/// A handle to one shard.
 #[derive(Clone)]
 pub struct ShardHandle {
     pub(crate) incoming: mpsc::Sender<Envelope>,
     pub(crate) large: LargeStore,
-    /// For batches with very many messages.
+    /// Permits for batches with very many messages.
     crowded: Arc<Semaphore>,
 }
 
@@ -71,7 +73,7 @@ pub enum OpenError {
     Replay { shard: ShardId, group: CommitGroupNumber, what: String },
 }
 
-/// What was found on opening.
+/// Counts of the state that was recovered on opening.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recovered {
     pub queue_count: u64,
@@ -79,11 +81,11 @@ pub struct Recovered {
     pub hub_count: u64,
 }
 
-/// The running shards; ends when all have stopped.
+/// The running shards. It ends when all have stopped.
 pub struct Running(JoinSet<Result<(), Failure>>);
 
 impl Running {
-    /// Waits until every shard has stopped, or until one has failed: then its reason is returned at once.
+    /// Waits until every shard has stopped or one has failed. If a shard has failed, its reason is returned at once.
     pub async fn stopped(&mut self) -> Result<(), String> {
         while let Some(ended) = self.0.join_next().await {
             match ended {
@@ -97,7 +99,7 @@ impl Running {
 }
 
 impl Broker {
-    /// Recovers every shard and starts to serve.
+    /// Recovers every shard and starts to serve requests.
     pub async fn open<J: Journal>(
         journal: &J,
         describe: Describe,
@@ -105,7 +107,7 @@ impl Broker {
         Self::open_at(journal, Clock::start(), describe).await
     }
 
-    /// The same with a clock of the caller's.
+    /// As [`Broker::open`], with the caller's clock.
     pub async fn open_at<J: Journal>(
         journal: &J,
         clock: Clock,
@@ -114,7 +116,7 @@ impl Broker {
         Self::open_with(journal, clock, describe, Cost::default()).await
     }
 
-    /// The same, and with what the rules of a topic may cost for one message.
+    /// As [`Broker::open_at`], with a limit on the cost of a topic's rules for one message.
     pub async fn open_with<J: Journal>(
         journal: &J,
         clock: Clock,
@@ -167,19 +169,19 @@ impl Broker {
         Ok((broker, Running(running), recovered))
     }
 
-    /// The same broker with these queue groups. Their names are taken: no entity of such a name is created.
+    /// Returns the broker with these queue groups. Their names are reserved: no entity with such a name can be created.
     #[must_use]
     pub fn with_queue_groups(self, queue_groups: QueueGroups) -> Self {
         Broker { queue_groups: Arc::new(queue_groups), ..self }
     }
 
-    /// The same broker within the quotas of the official emulators, which are of the standard tier.
+    /// Returns the broker with the quotas of the official emulators, which have the standard tier.
     #[must_use]
     pub fn with_emulator_quotas(self) -> Self {
         Broker { quotas: Some(Arc::default()), tier: Tier::Standard, ..self }
     }
 
-    /// The same broker as a namespace of this tier. Entities that exist keep the size of their messages.
+    /// Returns the broker as a namespace of this tier. Existing entities keep their maximum message size.
     #[must_use]
     pub fn with_tier(self, tier: Tier) -> Self {
         Broker { tier, ..self }
@@ -193,7 +195,7 @@ impl Broker {
         &self.queue_groups
     }
 
-    /// A new peer, and where its replies arrive.
+    /// Creates a peer and returns it with the channel on which its replies arrive.
     pub fn peer(&self) -> (Peer, mpsc::UnboundedReceiver<Vec<Reply>>) {
         Peer::new(PeerId(self.next_peer.fetch_add(1, Ordering::Relaxed)))
     }
@@ -202,17 +204,17 @@ impl Broker {
         self.clock
     }
 
-    /// Number of the shard that owns `name`, for [`Broker::shard`].
+    /// Returns the number of the shard that owns `name`, for [`Broker::shard`].
     pub fn place(&self, name: &EntityName) -> usize {
         self.placement.of(name).0.into()
     }
 
-    /// The same for a partition of the hub `name`.
+    /// Returns the number of the shard that owns this partition of the hub `name`.
     pub fn place_partition(&self, name: &EntityName, partition: u32) -> usize {
         self.placement.of_partition(name, partition).0.into()
     }
 
-    /// The same for the container of this name.
+    /// Returns the number of the shard that owns the container of this name.
     pub(crate) fn place_container(&self, name: &str) -> usize {
         self.placement.of_container(name).0.into()
     }
@@ -227,7 +229,7 @@ impl Broker {
 }
 
 impl ShardHandle {
-    /// Hands over a batch; waits while the shard has too many.
+    /// Sends a batch to the shard. Waits while too many batches are waiting for it.
     pub async fn send(&self, peer: Peer, batch: Batch) -> Result<(), ShardStopped> {
         let place = if batch.is_crowded() {
             Some(Arc::clone(&self.crowded).acquire_owned().await.map_err(|_| ShardStopped)?)
@@ -238,7 +240,7 @@ impl ShardHandle {
     }
 }
 
-/// The state of a shard, its log, and the group up to which a snapshot replaces the log.
+/// Returns the state of a shard, its log, and the commit group up to which a snapshot replaces the log.
 async fn recover<J: Journal>(
     journal: &J,
     shard: ShardId,

@@ -5,8 +5,8 @@ use tokio::time::Instant;
 
 use crate::shift::{self, Moves};
 
-/// Wall time that moves forward only: read once at start and then advanced by the monotonic clock, so that a stepped wall clock neither
-/// releases a lock early nor holds it for hours.
+/// A clock of wall time that only moves forward: the wall time is read once at start and then advanced by the monotonic
+/// clock. A step of the system clock therefore neither releases a lock early nor holds it for hours.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -20,7 +20,7 @@ impl Clock {
         Self::start_at(Timestamp::from_millis(millis))
     }
 
-    /// A clock that shows `wall` now, for simulations and tests with a time of their own.
+    /// Returns a clock that now shows `wall`, for simulations and tests with a time of their own.
     pub fn start_at(wall: Timestamp) -> Self {
         Clock { start: Instant::now(), start_wall: wall }
     }
@@ -29,14 +29,16 @@ impl Clock {
         self.start_wall + self.start.elapsed() + shift::current()
     }
 
-    /// The moment at which [`Clock::now`] reaches `at`, if no test moves the clock.
+    /// Returns the moment at which [`Clock::now`] reaches `at`, if no test moves the clock.
     pub fn instant(&self, at: Timestamp) -> Instant {
         let until = at.since(self.start_wall).saturating_sub(shift::current());
-        // Rounded up by one: `now` truncates to milliseconds, and waking early would spin until the rest has passed.
+        // Rounded up by 1 ms: `now` truncates to milliseconds, and a task that wakes early would spin for the rest of
+        // the millisecond.
         self.start + until + Duration::from_millis(1)
     }
 
-    /// The moves of the clock from now on. A task that sleeps until a [`Clock::instant`] computes it again after each.
+    /// Returns the moves of the clock from now on. A task that sleeps until a [`Clock::instant`] computes it again
+    /// after each move.
     pub fn moves(&self) -> Moves {
         Moves::from_now_on()
     }

@@ -1,7 +1,7 @@
-//! Bodies that the disk gives back damaged: told once, counted, and taken out of the way of all others.
+//! Bodies that are damaged on disk: each is logged once, counted, and set aside so that it does not block others.
 //!
-//! A message without its body is set aside among the dead letters, events without theirs are marked as lost; both are facts. So nothing waits
-//! for what will never be read, and the log gets its space back.
+//! A message with a damaged body is moved to the dead-letter queue; events of a damaged extent are marked as lost. Both
+//! are facts. Nothing waits for a body that can never be read, and the log can reuse its space.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,14 +14,14 @@ use crate::broker::Broker;
 use crate::outgoing::Damaged;
 use crate::shard::{Failure, Shard};
 
-/// What was found damaged since the start, of all shards.
+/// Counts of the damage found in all shards since the start.
 #[derive(Debug, Default)]
 pub(crate) struct DamageCounts {
     messages: AtomicU64,
     events: AtomicU64,
 }
 
-/// How much was lost since the broker was started, because the disk gave back something else than was written.
+/// The losses since the broker was started because the disk returned other bytes than were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     pub message_count: u64,
@@ -38,7 +38,7 @@ impl Broker {
 }
 
 impl<L: Log> Shard<L> {
-    /// Sets messages aside whose body cannot be read any more.
+    /// Dead-letters messages whose body can no longer be read.
     pub(crate) fn lose_bodies(&mut self, bodies: &[LiveBody], why: &str) -> Result<(), Failure> {
         for body in bodies {
             self.lose_body(body, why);
@@ -48,10 +48,10 @@ impl<L: Log> Shard<L> {
         self.append_group()
     }
 
-    /// Whether the message was still there.
+    /// Dead-letters one message. Returns whether the message still existed.
     fn lose_body(&mut self, body: &LiveBody, why: &str) -> bool {
         let now = self.clock.now();
-        // An empty body takes a place of its own all the same: whatever moves bodies tells them apart by their places.
+        // An empty body still gets its own place, because code that moves bodies identifies them by their places.
         let Ok(instead) = self.group.put_body(&[0; BodyRef::ALIGNMENT]) else { return false };
         let lost = (body.entity, body.sequence_number, body.place);
         let is_lost = self.state.engine.lose_body(now, lost, instead, why, &mut self.output);
@@ -70,7 +70,8 @@ impl<L: Log> Shard<L> {
         is_lost
     }
 
-    /// The same for what was to be handed out: whoever would have got it never hears of it, and a receiver may have others instead.
+    /// Dead-letters messages that were due for delivery with a damaged body. They are not delivered, and the receiver
+    /// gets its credit back for others.
     pub(crate) fn set_damaged_aside(&mut self) -> Result<(), Failure> {
         let damaged = self.outgoing.take_damaged();
         if damaged.is_empty() {
@@ -79,7 +80,7 @@ impl<L: Log> Shard<L> {
         for Damaged { body, receiver, why } in damaged {
             let LiveBody { entity, sequence_number, size_bytes, .. } = body;
             if !self.lose_body(&body, &why) && self.state.engine.message_is_gone(entity, sequence_number) {
-                // Under receive-and-delete it was gone before it was read.
+                // Under receive-and-delete, the message was removed before its body was read.
                 let number = sequence_number.0;
                 tracing::error!(
                     shard = self.id.0,
@@ -120,7 +121,8 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    /// What was read for a reader is damaged. Before anything is called lost it is read once more, by itself.
+    /// Handles a damaged read for a reader. The extents are read once more, one at a time, before any is marked as
+    /// lost.
     pub(crate) fn on_damaged_run(&mut self, run: &Run, why: &str) {
         let is_current = self.state.hubs.is_current(run);
         if !is_current {

@@ -1,10 +1,10 @@
-//! One group as it grows: bodies first, then the facts that speak of them.
+//! A commit group under construction: bodies first, then the facts that refer to them.
 //!
 //! ```text
-//! u32  where the facts start
+//! u32  start of the facts
 //! u32  version of the program that wrote the group
 //! …    bodies, each on a multiple of eight bytes
-//! …    facts, one record behind the other
+//! …    facts, one record after another
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -14,16 +14,17 @@ use peeklock_types::{BodyRef, CommitGroupNumber, ProgramVersion};
 
 const HEADER_BYTES: usize = 8;
 
-/// A body in a buffer of its own that is smaller than this is copied to the others: many small parts cost more than that.
+/// A body in its own buffer is copied to the other bodies if it is smaller than this: many small parts cost more than
+/// the copy.
 const PART_BYTES_MIN: usize = 4096;
 
-/// Room for facts that is kept from group to group. Only blobs take more.
+/// The capacity for facts that is kept between groups. Only blobs need more.
 const FACTS_BYTES_KEPT: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct GroupBuilder {
     number: CommitGroupNumber,
-    /// What lies in front of `bodies`, and its length.
+    /// The buffers in front of `bodies`, and their total length.
     parts: Vec<BytesMut>,
     parts_bytes: usize,
     bodies: BytesMut,
@@ -31,7 +32,7 @@ pub(crate) struct GroupBuilder {
     fact_count: usize,
 }
 
-/// The group has no room for another body; append it and go on in the next one.
+/// The group has no room for another body. Append it and continue in the next group.
 #[derive(Debug)]
 pub(crate) struct Full;
 
@@ -65,7 +66,7 @@ impl GroupBuilder {
         self.mark() + self.facts.len()
     }
 
-    /// Where the bodies end now, to go back to with [`GroupBuilder::truncate`].
+    /// Returns the end of the bodies, as an argument for [`GroupBuilder::truncate`].
     pub(crate) fn mark(&self) -> usize {
         self.parts_bytes + self.bodies.len()
     }
@@ -86,7 +87,7 @@ impl GroupBuilder {
         Ok(place)
     }
 
-    /// Takes over a body that has a buffer of its own, without a copy if it is large.
+    /// Adds a body that has its own buffer, without a copy if it is large.
     pub(crate) fn put_part(&mut self, body: BytesMut) -> Result<BodyRef, Full> {
         if body.len() < PART_BYTES_MIN {
             return self.put_body(&body);
@@ -100,7 +101,7 @@ impl GroupBuilder {
         Ok(place)
     }
 
-    /// Where the next body will lie.
+    /// Returns the place of the next body.
     fn next_place(&mut self) -> Result<BodyRef, Full> {
         let end = self.mark();
         self.bodies.put_bytes(0, end.next_multiple_of(BodyRef::ALIGNMENT) - end);
@@ -123,12 +124,12 @@ impl GroupBuilder {
         self.fact_count += 1;
     }
 
-    /// The newest group that holds a fact: this one, or the one before it.
+    /// Returns the newest group that contains a fact: this one, or the previous one.
     pub(crate) fn newest_with_facts(&self) -> CommitGroupNumber {
         if self.is_empty() { CommitGroupNumber(self.number.0 - 1) } else { self.number }
     }
 
-    /// The group's bytes; the builder starts over with the next group.
+    /// Returns the bytes of the group and starts the next group.
     pub(crate) fn finish(&mut self) -> Payload {
         let facts_start = u32::try_from(self.mark()).unwrap_or(u32::MAX);
         self.bodies.put_slice(&self.facts);
@@ -146,7 +147,8 @@ impl GroupBuilder {
     }
 }
 
-/// Who wrote a group, and the part of its payload that holds its facts; `None` if the payload is not a group.
+/// Returns the version that wrote a group, and the part of its payload with the facts; `None` if the payload is not a
+/// group.
 pub(crate) fn facts_of(payload: &Bytes) -> Option<(ProgramVersion, Bytes)> {
     let (start, rest) = payload.split_first_chunk::<4>()?;
     let version = ProgramVersion::from_bits(u32::from_le_bytes(*rest.first_chunk::<4>()?));

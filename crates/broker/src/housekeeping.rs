@@ -12,29 +12,29 @@ use tokio::time::Instant;
 
 use crate::state::State;
 
-/// The number of bodies that one step moves.
+/// The maximum number of bodies that one step moves.
 const MOVE_COUNT_MAX: usize = 1024;
-/// How much of streams one step gathers, and how large the extents get that it makes.
+/// The maximum number of stream bytes that one step gathers, and the maximum size of the extents that it writes.
 const GATHER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 const EXTENT_BYTES_MAX: u32 = 512 * 1024;
-/// After a step failed (no room, say), a pause instead of trying in a loop.
+/// The pause before a retry after a step has failed, for example for lack of disk space.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct Housekeeping {
     snapshot: SnapshotStep,
-    /// The newest snapshot that is safe.
+    /// The newest durable snapshot.
     snapshot_upto: CommitGroupNumber,
     moving: Option<RunningMove>,
     gathering: Option<JoinHandle<Gathering>>,
     pace: Pace,
-    /// Something in the log is damaged: until a snapshot replaces it, a restart would fail there.
+    /// Part of the log is damaged. A restart would fail there until a snapshot replaces the log.
     is_log_hurt: bool,
-    /// A range of standalone bodies without a live one. The old bodies wait to be released.
+    /// A range of standalone bodies that are all dead. They have yet to be released.
     emptied: Option<BodyRange>,
-    /// A report on its way: until it is there the log keeps asking for what is done already.
+    /// A report to the log is pending. Until it arrives, the log repeats requests that are already served.
     is_reporting: bool,
-    /// After a failure, when to try again.
+    /// The time of the next try after a failure.
     not_before: Option<Instant>,
 }
 
@@ -42,7 +42,8 @@ pub(crate) struct Housekeeping {
 enum SnapshotStep {
     #[default]
     Idle,
-    /// Taken from memory; the log must hold it all before it may replace the log.
+    /// The snapshot was taken from memory. The log must contain all of its facts before the snapshot may replace the
+    /// log.
     Taken {
         trim: Trim,
         payload: Payload,
@@ -51,7 +52,7 @@ enum SnapshotStep {
         trim: Trim,
         done: JoinHandle<Result<(), SnapshotError>>,
     },
-    /// Safe; the log has not been told yet.
+    /// The snapshot is durable. The log has not been trimmed yet.
     Written,
 }
 
@@ -61,8 +62,8 @@ pub(crate) struct Trim {
     pub(crate) bodies_upto: CommitGroupNumber,
 }
 
-/// How much one step moves. When something of it is damaged, steps become smaller until it is clear what; then they grow again. So the rest gets
-/// away, and nobody need know how the journal keeps its checksums.
+/// The size of one step. If a step fails on damage, the steps become smaller until the damaged body is identified, and
+/// then grow again. The undamaged bodies are moved, and this module needs no knowledge of the journal's checksums.
 struct Pace {
     body_count: usize,
     gather_bytes: u64,
@@ -76,25 +77,25 @@ impl Default for Pace {
 
 struct RunningMove {
     bodies: Vec<LiveBody>,
-    /// What is copied. A body that several messages have is copied once.
+    /// The places that are copied. A body that several messages share is copied once.
     places: Vec<BodyRef>,
     done: JoinHandle<Result<Vec<StoredBody>, ReadError>>,
 }
 
-/// A body that now lies in a second place too. `None`: it did so before.
+/// A body that now also has a copy in a second place. `None`: it was copied before.
 pub(crate) struct Moved {
     pub(crate) body: LiveBody,
     pub(crate) to: Option<BodyRef>,
 }
 
-/// Extents of a stream that lie together in a second place too.
+/// Extents of a stream that now also have a joint copy in a second place.
 pub(crate) struct Gathered {
     pub(crate) stream: StreamId,
     pub(crate) run: GatherRun,
     pub(crate) to: StoredBody,
 }
 
-/// An extent that cannot be read any more.
+/// An extent that can no longer be read.
 pub(crate) struct LostExtent {
     pub(crate) stream: StreamId,
     pub(crate) sequence: u64,
@@ -102,7 +103,7 @@ pub(crate) struct LostExtent {
     pub(crate) why: String,
 }
 
-/// How far a gathering has come.
+/// The progress of a gathering.
 struct Gathering {
     gathered: Vec<Gathered>,
     failed: Option<FailedGather>,
@@ -114,12 +115,12 @@ struct FailedGather {
     runs: Vec<GatherRun>,
 }
 
-/// What a background step has brought.
+/// The result of a background step.
 pub(crate) enum Done {
-    /// A snapshot is safe: the log before it may go.
+    /// A snapshot is durable, so the log before it can be trimmed.
     Trim(Trim),
     Moved(Vec<Moved>),
-    /// These messages have one body, and it is damaged.
+    /// These messages share one body, and it is damaged.
     Lost {
         bodies: Vec<LiveBody>,
         why: String,
@@ -128,7 +129,7 @@ pub(crate) enum Done {
         gathered: Vec<Gathered>,
         lost: Option<LostExtent>,
     },
-    /// Something is damaged; the next step finds out what.
+    /// Something is damaged. The next, smaller step narrows it down.
     Narrowed,
 }
 
@@ -141,12 +142,12 @@ pub(crate) enum HousekeepingError {
 }
 
 impl HousekeepingError {
-    /// A message was settled, and its body given back, while the body was on its way to another place.
+    /// Returns whether a message was settled, and its body released, while the body was being moved.
     pub(crate) fn is_overtaken(&self) -> bool {
         matches!(self, HousekeepingError::Move(ReadError::Gone(_)))
     }
 
-    /// Whether the whole log has failed, not just this step.
+    /// Returns the poison if the whole log has failed, not just this step.
     pub(crate) fn poisoned(&self) -> Option<Poisoned> {
         match self {
             HousekeepingError::Snapshot(SnapshotError::Poisoned(poisoned))
@@ -157,13 +158,13 @@ impl HousekeepingError {
 }
 
 impl Housekeeping {
-    /// For a shard whose log starts after the snapshot `upto`.
+    /// Returns the housekeeping of a shard whose log starts after the snapshot `upto`.
     pub(crate) fn new(upto: CommitGroupNumber) -> Self {
         Housekeeping { snapshot_upto: upto, ..Housekeeping::default() }
     }
 
-    /// Does what the log asks for. `appended` is the newest group; `may_snapshot` says that every fact so far is in it or before it. Returns
-    /// what the log should hear once everything decided so far is durable.
+    /// Starts the work that the log requests. `appended` is the newest group; `may_snapshot` means that every fact so
+    /// far is in it or before it. Returns the report for the log, to be sent once everything decided so far is durable.
     pub(crate) fn start<L: Log>(
         &mut self,
         state: &mut State,
@@ -230,7 +231,7 @@ impl Housekeeping {
         None
     }
 
-    /// Moves extents of streams, which joins neighbours. If there are none, the groups can be trimmed.
+    /// Moves extents of streams and joins neighbours. If there are none, the groups can be trimmed.
     fn start_gathering<L: Log>(
         &mut self,
         state: &mut State,
@@ -258,7 +259,7 @@ impl Housekeeping {
                         let done = runs.into_iter().zip(bodies);
                         gathered.extend(done.map(|(run, to)| Gathered { stream, run, to }));
                     }
-                    // What was copied before counts; the rest is tried again.
+                    // The extents that were copied before the failure count; the rest is retried.
                     Err(error) => {
                         return Gathering { gathered, failed: Some(FailedGather { error, stream, runs }) };
                     }
@@ -269,7 +270,7 @@ impl Housekeeping {
         None
     }
 
-    /// The state at the end, if the newest snapshot does not have it all.
+    /// Returns the final state, if the newest snapshot does not contain all of it.
     pub(crate) fn last_snapshot(
         &self,
         state: &mut State,
@@ -282,13 +283,14 @@ impl Housekeeping {
         })
     }
 
-    /// What the log may use again as things stand now, to be told once they are durable.
+    /// Returns the parts of the log that can be reused at present. The log receives the report once the present state
+    /// is durable.
     pub(crate) fn report(&mut self, state: &mut State, appended: CommitGroupNumber) -> Trim {
         self.is_reporting = true;
         Trim { upto: self.snapshot_upto, bodies_upto: state.bodies_upto(appended) }
     }
 
-    /// The log was told.
+    /// Notes that the log has received the report.
     pub(crate) fn trimmed(&mut self) {
         self.is_reporting = false;
         if matches!(self.snapshot, SnapshotStep::Written) {
@@ -296,12 +298,12 @@ impl Housekeeping {
         }
     }
 
-    /// Standalone bodies were released, so the journal may want other ranges now.
+    /// Notes that standalone bodies were released, so the journal may now request other ranges.
     pub(crate) fn released(&mut self) {
         self.emptied = None;
     }
 
-    /// Waits for a background step to end. Safe to cancel. Waits for ever if none runs.
+    /// Waits for a background step to end, or for ever if none runs. Safe to cancel.
     pub(crate) async fn step_done(&mut self) -> Result<Done, HousekeepingError> {
         tokio::select! {
             biased;
@@ -347,7 +349,8 @@ impl Housekeeping {
         }
     }
 
-    /// Which messages have lost their body, if it can only be one; else a smaller step will tell.
+    /// Returns the messages that have lost their body, if only one body can be damaged; otherwise makes the next step
+    /// smaller.
     fn narrow_move(&mut self, running: RunningMove, error: &ReadError) -> Done {
         let RunningMove { bodies, places, .. } = running;
         let [place] = places[..] else {
@@ -355,7 +358,7 @@ impl Housekeeping {
             return Done::Narrowed;
         };
         if self.pace.body_count > 1 {
-            // It was read only once.
+            // The body has been read only once; read it again before it is reported as damaged.
             self.pace.body_count = 1;
             return Done::Narrowed;
         }
@@ -378,7 +381,7 @@ impl Housekeeping {
             return None;
         };
         if self.pace.gather_bytes > 1 {
-            // It was read only once.
+            // The extent has been read only once; read it again before it is reported as damaged.
             self.pace.gather_bytes = 1;
             return None;
         }
@@ -391,7 +394,7 @@ impl Housekeeping {
         self.pace.gather_bytes = (size_bytes.min(self.pace.gather_bytes) / 2).max(1);
     }
 
-    /// Something that lies in the log is damaged.
+    /// Notes that a part of the log is damaged.
     pub(crate) fn hurt_log(&mut self) {
         self.is_log_hurt = true;
     }

@@ -1,4 +1,4 @@
-//! Partitions, events and fences, as peers see them.
+//! Partitions, events and fences in the form that peers receive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,8 @@ use bytes::Bytes;
 use peeklock_hubs::{Checkpoint, LastEnqueued, StreamView, Traffic};
 use peeklock_types::{HubId, ReceiverId, Timestamp};
 
-/// A partition of one life of a hub. It lives in the shard of [`Broker::place_partition`](crate::Broker::place_partition).
+/// A partition of one incarnation of a hub. It is in the shard of
+/// [`Broker::place_partition`](crate::Broker::place_partition).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition {
     pub hub: HubId,
@@ -17,27 +18,28 @@ pub struct Partition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionInfo {
     pub view: StreamView,
-    /// When the first event after the asked-for sequence number came, about.
+    /// The approximate arrival time of the first event after the requested sequence number.
     pub enqueued_after: Option<Timestamp>,
-    /// Since the broker was started.
+    /// The traffic since the broker was started.
     pub traffic: Traffic,
 }
 
-/// How far a consumer group is behind in one partition.
+/// The lag of a consumer group in one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lag {
     pub partition: u32,
     pub checkpoint: Option<Checkpoint>,
-    /// Numbers of the oldest event that is there, and of the next one to come.
+    /// The numbers of the oldest stored event and of the next event to arrive.
     pub begin_sequence: u64,
     pub next_sequence: u64,
-    /// Events behind the checkpoint; all there are if there is none.
+    /// The number of events after the checkpoint; of all events if there is no checkpoint.
     pub events: u64,
-    /// When the oldest of them came, about; `None` if there are none.
+    /// The approximate arrival time of the oldest of them; `None` if there are none.
     pub oldest_at: Option<Timestamp>,
 }
 
-/// Tells whoever hands out a reader's events that the reader has lost its partition. It is set before the new reader is let in.
+/// A flag for the code that delivers a reader's events: the reader has lost its partition. It is set before the new
+/// reader is admitted.
 #[derive(Clone, Debug, Default)]
 pub struct Fence(Arc<AtomicBool>);
 
@@ -51,21 +53,22 @@ impl Fence {
     }
 }
 
-/// Events for a reader. See [`peeklock_hubs::block::events`] for what is in the bytes.
+/// Events for a reader. [`peeklock_hubs::block::events`] decodes the bytes.
 #[derive(Debug)]
 pub struct Events {
     pub receiver: ReceiverId,
-    /// The first event that is meant, and the one after the last. All of them count against the reader's limit, also those that
-    /// `not_before` leaves out.
+    /// The first event of the run, and the one after the last. All of them count against the reader's limit, including
+    /// those that `not_before` omits.
     pub from: u64,
     pub upto: u64,
-    /// Events that came before this are to be left out.
+    /// Events that arrived before this time are omitted.
     pub not_before: Option<Timestamp>,
-    /// Extents, in order. They may hold more at both ends than is meant.
+    /// Extents, in order. They may contain events before and after the run.
     pub extents: Vec<Bytes>,
-    /// What it has taken of the reader's window: to be given back by `Request::Window` when it was passed on.
+    /// The bytes that the run takes from the reader's window. `Request::Window` returns them after the events are
+    /// passed on.
     pub window_bytes: i64,
     pub last: LastEnqueued,
-    /// When `last` was looked at.
+    /// The time at which `last` was read.
     pub at: Timestamp,
 }

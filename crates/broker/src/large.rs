@@ -1,5 +1,5 @@
-//! Messages that are too large for a shard's queue: their bodies go to the journal and come from it piece by piece, past the shard. The
-//! shard hears of one when it is durable, and hands it out by its place.
+//! Messages that are too large for a shard's queue. Their bodies are written to and read from the journal piece by
+//! piece, bypassing the shard. The shard receives a message when its body is durable, and delivers it by its place.
 
 use std::future::Future;
 use std::ops::Range;
@@ -19,23 +19,23 @@ use crate::reply::{Error, ReceiverReply, Reply};
 use crate::request::sending::{GiveUpBodies, SendMessages};
 use crate::request::{Answered, Ask, Ticket};
 
-/// Bodies up to this size are loaded whole.
+/// The maximum size of a body that is loaded whole.
 pub const WHOLE_BODY_BYTES_MAX: u32 = limits::WHOLE_BODY_BYTES_MAX;
-/// The bytes of a larger one that are loaded first.
+/// The number of bytes of a larger body that are loaded first.
 pub const FRONT_BYTES: u32 = limits::BODY_FRONT_BYTES;
-/// Pieces of an upload that wait for the disk.
+/// The maximum number of pieces of an upload that wait for the disk.
 const STEPS_MAX: usize = 2;
-/// What is copied at a time from one shard to another.
+/// The number of bytes that are copied at a time from one shard to another.
 const COPY_BYTES: u32 = 256 * 1024;
 
-/// Whether a body of this size is never loaded whole.
+/// Returns whether a body of this size is never loaded whole.
 pub(crate) fn is_large(size_bytes: u32) -> bool {
     size_bytes > WHOLE_BODY_BYTES_MAX
 }
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The way to the large bodies of one shard, whatever its journal.
+/// Access to the large bodies of one shard, for any journal.
 #[derive(Clone)]
 pub(crate) struct LargeStore(Arc<dyn Ways>);
 
@@ -101,13 +101,13 @@ impl LargeStore {
 }
 
 impl LargeStore {
-    /// The first bytes of a body, in which its properties are.
+    /// Reads the first bytes of a body, which contain its properties.
     pub(crate) async fn front(&self, body: StoredBody) -> Result<Bytes, ReadError> {
         self.0.read_range(body, 0..FRONT_BYTES.min(body.size_bytes)).await
     }
 }
 
-/// Why a body could not be copied.
+/// The reason why a body could not be copied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CopyError {
     #[error(transparent)]
@@ -125,7 +125,7 @@ impl From<BodyError> for Error {
     }
 }
 
-/// A large message on its way in. Dropped before [`Upload::finish`], it leaves nothing behind.
+/// A large message that is being received. If it is dropped before [`Upload::finish`], nothing remains stored.
 #[derive(Debug)]
 pub struct Upload {
     steps: mpsc::Sender<Step>,
@@ -139,17 +139,17 @@ enum Step {
 }
 
 impl Upload {
-    /// Adds to the stored form of the message; waits while the disk is behind. What goes wrong is told at the end.
+    /// Appends to the stored form of the message. Waits while the disk is behind. Errors are reported at the end.
     pub async fn write(&self, pieces: Vec<Bytes>) {
         let _ = self.steps.send(Step::Write(pieces)).await;
     }
 
-    /// All of it was written. The answer comes to the peer, under the ticket that was given at the start.
+    /// Ends a complete upload. The peer receives the answer under the ticket that was given at the start.
     pub async fn finish(self, entity: EntityId, attributes: Option<Box<Attributes>>) {
         let _ = self.steps.send(Step::Finish { entity, attributes }).await;
     }
 
-    /// Makes the body durable without a message. All of it was written.
+    /// Makes a complete body durable without a message.
     async fn keep(self) -> Result<KeptBody, Error> {
         let (reply, kept) = oneshot::channel();
         let _ = self.steps.send(Step::Keep(reply)).await;
@@ -190,7 +190,7 @@ impl KeptBody {
 
 impl Drop for KeptBody {
     fn drop(&mut self) {
-        // Without a runtime the broker is gone, and the journal removes what nobody remembers when it is opened.
+        // Without a runtime the broker is gone, and the journal removes unreferenced bodies when it is opened.
         if let Some(broker) = self.broker.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -213,15 +213,15 @@ impl std::fmt::Debug for KeptBody {
 }
 
 impl Broker {
-    /// Begins to store a large message in a queue of this shard.
+    /// Starts to store a large message in a queue of this shard.
     pub fn upload(&self, shard: usize, peer: &Peer, ticket: Ticket<SendMessages>) -> Upload {
         let (steps, incoming) = mpsc::channel(STEPS_MAX);
         tokio::spawn(take_in(self.clone(), shard, peer.clone(), ticket, incoming));
         Upload { steps }
     }
 
-    /// Makes the large bodies of a transaction durable in the shard that commits it. Copies those that were uploaded to another shard. The
-    /// peer gets [`Reply::Kept`] with the same number.
+    /// Makes the large bodies of a transaction durable in the shard that commits it. Bodies that were uploaded to
+    /// another shard are copied. The peer receives [`Reply::Kept`] with the same number.
     pub fn keep_bodies(&self, home: usize, peer: &Peer, number: u32, uploads: Vec<Upload>) {
         let (broker, replies) = (self.clone(), peer.replies.clone());
         tokio::spawn(async move {
@@ -230,7 +230,7 @@ impl Broker {
         });
     }
 
-    /// Reads some bytes of a large message. The peer gets them as [`ReceiverReply::Range`].
+    /// Reads some bytes of a large message. The peer receives them as [`ReceiverReply::Range`].
     pub fn fetch(&self, shard: usize, peer: &Peer, wanted: Wanted) {
         let Some(handle) = self.shard(shard) else { return };
         let read = handle.large.0.read_range(wanted.body, wanted.range);
@@ -242,7 +242,7 @@ impl Broker {
     }
 }
 
-/// Which bytes of which delivery.
+/// A range of bytes of one delivery.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub receiver: ReceiverId,
@@ -315,11 +315,11 @@ async fn keep(
     }
 }
 
-/// Held by whoever still reads a large body: it stays for so long, even if its message is gone.
+/// A hold on a large body. The body is kept until every hold is dropped, even if its message is gone.
 #[derive(Clone, Debug)]
 pub struct BodyHold(#[expect(dead_code, reason = "only its being there counts")] Arc<()>);
 
-/// Large bodies that somebody reads.
+/// The large bodies with a hold.
 #[derive(Default)]
 pub(crate) struct Holds(Vec<(BodyRef, Weak<()>)>);
 

@@ -1,7 +1,8 @@
 //! The asynchronous shell around the engine: shards as tasks, each with its engine and its log.
 //!
-//! A peer (a connection of any protocol) hands a shard one [`Batch`] of requests for everything that one read produced and gets batches of
-//! [`Reply`] back. The broker knows no protocol; it never shows an effect before the facts behind it are durable.
+//! A peer (a connection of any protocol) sends a shard one [`Batch`] with all requests that one read produced, and
+//! receives batches of [`Reply`]. The broker contains no protocol code. No effect leaves it before the facts behind it
+//! are durable.
 
 mod alarm;
 mod batch;

@@ -1,4 +1,4 @@
-//! What happens in queues, for those who watch them: orders, why a message waits, and everything at once for monitoring.
+//! Observation of queues: their orders, why a message waits, and the measures of all entities for monitoring.
 
 use std::time::Duration;
 
@@ -11,27 +11,28 @@ use crate::manage::AdminError;
 use crate::request::entities::{ExplainMessage, MeasureEntities, ShowOrder};
 use crate::shard::Shard;
 
-/// Entities measured in one request. A shard does nothing else meanwhile, so it is a matter of a millisecond or so.
+/// The maximum number of entities measured in one request. The shard serves nothing else meanwhile, so a request should
+/// take about one millisecond.
 pub const MEASURE_COUNT_MAX: usize = 64;
-/// A page ends behind so many lanes, for queues with many tenants take longer.
+/// The number of lanes after which a page ends, because queues with many tenants take longer to measure.
 const MEASURE_LANES_MAX: usize = 10_000;
-/// How often a shard notes how its classes stand, for windows of the past.
+/// The interval at which a shard samples the counters of its classes, for windows of the past.
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 
-/// One entity, as monitoring sees it.
+/// The measures of one entity.
 #[derive(Clone, Debug)]
 pub struct Measure {
     pub name: EntityName,
     pub kind: EntityKind,
     pub counts: Counts,
-    /// Of a topic.
+    /// The number of subscriptions of a topic.
     pub subscription_count: usize,
-    /// `None`: a plain queue, or a topic.
+    /// The order of the queue; `None` for a plain queue or a topic.
     pub order: Option<Box<OrderView>>,
 }
 
 impl<L: Log> Shard<L> {
-    /// Lets the engine note how classes stand, if it is time to.
+    /// Samples the counters of the classes if a sample is due.
     pub(crate) fn sample(&mut self, now: Timestamp) {
         if now >= self.sampled_at + SAMPLE_EVERY || now < self.sampled_at {
             self.sampled_at = now;
@@ -80,7 +81,7 @@ impl Broker {
         self.ask_at(&name.clone(), ShowOrder { name }).await
     }
 
-    /// Explains why a message has not been received yet, and behind what it waits.
+    /// Explains why a message has not been received yet, and which messages are ahead of it.
     pub async fn explain_message(
         &self,
         name: EntityName,
@@ -89,7 +90,8 @@ impl Broker {
         self.ask_at(&name.clone(), ExplainMessage { name, number }).await
     }
 
-    /// Returns some entities of one shard, by name, after `after`: at most [`MEASURE_COUNT_MAX`]. An empty list: there are no more.
+    /// Returns entities of one shard in the order of their names, after `after`: at most [`MEASURE_COUNT_MAX`]. An
+    /// empty list means that there are no more.
     pub async fn measure(&self, shard: usize, after: Option<EntityName>) -> Result<Vec<Measure>, AdminError> {
         self.ask(shard, MeasureEntities { after, top: MEASURE_COUNT_MAX }).await
     }

@@ -1,7 +1,7 @@
-//! What leaves a shard for its peers once it is durable.
+//! The durable output of a shard to its peers.
 //!
-//! Answers leave at once. Whatever carries bodies leaves in order: bodies that are in memory are taken from there, the others are read in the
-//! background while the shard goes on, and later deliveries wait behind them.
+//! Answers leave at once. Effects with bodies leave in order: bodies in memory are used directly, others are read in
+//! the background while the shard continues, and later deliveries wait behind them.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ use crate::reply::{
 use crate::request::Answer;
 use crate::router::Router;
 
-/// One thing for one peer.
+/// One effect for one peer.
 #[derive(Debug)]
 pub(crate) enum Effect {
     Answer {
@@ -40,9 +40,9 @@ pub(crate) enum Effect {
         receiver: ReceiverId,
         reason: ReaderEnd,
     },
-    /// Events for a reader: the shard itself starts to read them when they are durable.
+    /// Events for a reader. The shard itself starts to read them when they are durable.
     Run(Run),
-    /// Messages that are to be brought to another shard.
+    /// Messages for transfer to another shard.
     Transfer {
         target: ShardId,
         messages: Vec<OutMessage>,
@@ -53,7 +53,7 @@ pub(crate) enum Effect {
         ticket: u64,
         entity: EntityId,
         messages: Vec<(Option<LockToken>, peeklock_engine::Message)>,
-        /// Makes the answer of the ticket's type.
+        /// Builds the answer of the ticket's type.
         answer: fn(ticket: u64, Vec<Message>) -> Answer,
     },
 }
@@ -62,7 +62,7 @@ impl Effect {
     fn bodies(&self) -> Vec<StoredBody> {
         match self {
             Effect::Transfer { messages, .. } if large_one(messages) => Vec::new(),
-            // A large body is not read here.
+            // The bodies of large messages are not read here.
             Effect::Deliveries(run) => {
                 let messages = run.iter().map(|delivery| &delivery.message);
                 messages.filter(|message| !is_large(message.size_bytes)).map(stored).collect()
@@ -86,7 +86,7 @@ impl Effect {
     }
 }
 
-/// A large message travels alone.
+/// Returns whether the transfer is one large message. A large message is always transferred alone.
 fn large_one(messages: &[OutMessage]) -> bool {
     matches!(messages, [message] if is_large(message.size_bytes))
 }
@@ -102,7 +102,7 @@ pub(crate) struct Outgoing<R> {
     peers: FxHashMap<PeerId, Mailbox>,
     dirty: Vec<PeerId>,
     waiting: VecDeque<Waiting>,
-    /// How many reads were started, and so which number the next one gets.
+    /// The number of reads started so far, which is the number of the next read.
     started: u64,
     undeliverable: Vec<Delivery>,
     damaged: Vec<Damaged>,
@@ -114,16 +114,16 @@ struct Mailbox {
     batch: Vec<Reply>,
 }
 
-/// Effects whose bodies are being read.
+/// Effects that wait for reads of their bodies.
 struct Waiting {
     effects: Vec<Effect>,
     bodies: JoinHandle<Result<Vec<Body>, Poisoned>>,
 }
 
-/// A message that cannot be handed out, because its body is damaged.
+/// A message that cannot be delivered because its body is damaged.
 pub(crate) struct Damaged {
     pub(crate) body: LiveBody,
-    /// Who would have got it.
+    /// The receiver of the failed delivery.
     pub(crate) receiver: Option<ReceiverId>,
     pub(crate) why: String,
 }
@@ -133,24 +133,24 @@ fn live(entity: EntityId, message: &peeklock_engine::Message) -> LiveBody {
     LiveBody { entity, sequence_number, place, size_bytes }
 }
 
-/// What a read has brought.
+/// The result of a read.
 enum Body {
     Found(Bytes),
-    /// It will never be read; why not.
+    /// The body can never be read, for this reason.
     Damaged(String),
-    /// Another try may fare better.
+    /// A retry may succeed.
     Failed,
 }
 
 /// The body of a delivery.
 enum Fetched {
     Read(Body),
-    /// It stays where it is; the peer reads it range by range.
+    /// The body stays in the journal, and the peer reads it range by range.
     Large,
 }
 
 impl Body {
-    /// An empty one is that of a message which has lost its own: nothing that was sent is empty.
+    /// Returns the bytes. An empty body marks a message that has lost its own; stored messages are never empty.
     fn whole(self) -> Option<Bytes> {
         match self {
             Body::Found(bytes) if !bytes.is_empty() => Some(bytes),
@@ -159,7 +159,7 @@ impl Body {
     }
 }
 
-/// Reads the bodies. One that cannot be read must not keep the others from their receivers.
+/// Reads the bodies. An unreadable body must not delay the delivery of the others.
 async fn read<R: BodyReader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<Body>, Poisoned> {
     if !wanted.iter().any(|body| is_large(body.size_bytes)) {
         match patience::read(&reader, &wanted).await {
@@ -169,10 +169,11 @@ async fn read<R: BodyReader>(reader: R, wanted: Vec<StoredBody>) -> Result<Vec<B
         }
     }
     let mut bodies = Vec::with_capacity(wanted.len());
-    // A disk that has failed for so long will hardly answer for the next body, and others wait behind these.
+    // A disk that has failed for all retries is unlikely to return the next body, and other effects wait behind these.
+    // Later bodies are therefore read without retries.
     let mut is_patient = true;
     for body in wanted {
-        // Of a large one that is only looked at, the front is enough.
+        // For a large message that is only peeked, the front is enough.
         let range = if is_large(body.size_bytes) { 0..FRONT_BYTES } else { 0..body.size_bytes };
         let read = if is_patient {
             patience::read_range(&reader, body, range).await
@@ -219,23 +220,23 @@ impl<R: BodyReader> Outgoing<R> {
         self.peers.remove(&peer);
     }
 
-    /// Deliveries that found their peer gone: to be given back to the queue.
+    /// Takes the deliveries whose peer is gone. The caller returns them to the queue.
     pub(crate) fn take_undeliverable(&mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.undeliverable)
     }
 
-    /// Messages whose body is damaged: to be set aside.
+    /// Takes the messages whose body is damaged. The caller dead-letters them.
     pub(crate) fn take_damaged(&mut self) -> Vec<Damaged> {
         std::mem::take(&mut self.damaged)
     }
 
-    /// Passes on durable effects; call [`Outgoing::flush`] after the last of a round.
+    /// Passes on durable effects. Call [`Outgoing::flush`] after the last one of a round.
     pub(crate) fn release(&mut self, effects: Vec<Effect>) {
         let mut in_order = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Answer { peer, answer } => self.push(peer, Reply::Answer(answer)),
-                // It does not wait for messages that are read for others.
+                // The end of a reader does not wait for message bodies of others.
                 Effect::ReaderEnded { .. } => self.emit(effect, &mut std::iter::empty()),
                 other if self.waiting.is_empty() && in_order.is_empty() => {
                     if let Some(missed) = self.emit_from_memory(other) {
@@ -250,7 +251,7 @@ impl<R: BodyReader> Outgoing<R> {
         }
     }
 
-    /// Sends the effect if its bodies are in memory, else gives it back.
+    /// Sends the effect if its bodies are in memory; otherwise returns it.
     fn emit_from_memory(&mut self, effect: Effect) -> Option<Effect> {
         if let Effect::Deliveries(run) = effect {
             return self.deliver_from_memory(run);
@@ -262,7 +263,7 @@ impl<R: BodyReader> Outgoing<R> {
         None
     }
 
-    /// Sends the deliveries up to the first whose body is not in memory, and gives the others back.
+    /// Sends the deliveries before the first whose body is not in memory, and returns the rest.
     fn deliver_from_memory(&mut self, mut run: Vec<Delivery>) -> Option<Effect> {
         let mut bodies = Vec::with_capacity(run.len());
         for delivery in &run {
@@ -284,7 +285,7 @@ impl<R: BodyReader> Outgoing<R> {
         if is_large(body.size_bytes) { None } else { self.reader.try_read(body) }
     }
 
-    /// Whether somebody still reads this body.
+    /// Returns whether the body is still being read.
     pub(crate) fn is_held(&self, body: &StoredBody) -> bool {
         is_large(body.size_bytes) && self.holds.is_held(body.place)
     }
@@ -296,7 +297,8 @@ impl<R: BodyReader> Outgoing<R> {
         self.started += 1;
     }
 
-    /// How many reads were started so far. Bodies that they need must stay until as many are [`Outgoing::finished`].
+    /// Returns the number of reads started so far. The bodies that they need must stay until as many are
+    /// [`Outgoing::finished`].
     pub(crate) fn started(&self) -> u64 {
         self.started
     }
@@ -309,7 +311,8 @@ impl<R: BodyReader> Outgoing<R> {
         !self.waiting.is_empty()
     }
 
-    /// Waits for the bodies at the head of the line and passes the effects on. Safe to cancel. Waits for ever if nothing is being read.
+    /// Waits for the bodies at the head of the line and passes the effects on. Waits for ever if nothing is being read.
+    /// Safe to cancel.
     pub(crate) async fn read_done(&mut self) -> Result<(), Poisoned> {
         let Some(head) = self.waiting.front_mut() else { return std::future::pending().await };
         let bodies = match (&mut head.bodies).await {
@@ -332,7 +335,7 @@ impl<R: BodyReader> Outgoing<R> {
             }
             Effect::Transfer { target, mut messages } if large_one(&messages) => {
                 if let Some(message) = messages.pop() {
-                    // While it is copied, its message may move to another place, and leave this one free.
+                    // The message may be moved during the copy, which would release its present place.
                     let hold = self.holds.take(message.body);
                     self.router.bring_large(self.shard, target, message, hold);
                 }
@@ -394,7 +397,7 @@ impl<R: BodyReader> Outgoing<R> {
                     self.damaged.push(Damaged { body, receiver: Some(receiver), why });
                     continue;
                 }
-                // The message stays locked until the lock runs out.
+                // The message stays locked until the lock expires.
                 Fetched::Read(Body::Failed) => continue,
             };
             if has_peer {
@@ -425,20 +428,20 @@ impl<R: BodyReader> Outgoing<R> {
         mailbox.batch.push(reply);
     }
 
-    /// One message to each peer that has something to hear.
+    /// Sends each peer its pending replies in one batch.
     pub(crate) fn flush(&mut self) {
         for peer in self.dirty.drain(..) {
             if let Some(mailbox) = self.peers.get_mut(&peer) {
                 let batch = std::mem::take(&mut mailbox.batch);
                 if let Err(mpsc::error::SendError(batch)) = mailbox.replies.send(batch) {
-                    // The peer no longer listens, and will say so itself.
+                    // The peer no longer receives. Its detach request follows.
                     self.undeliverable.extend(batch.into_iter().flat_map(deliveries_of));
                 }
             }
         }
     }
 
-    /// The last word to everybody.
+    /// Sends the final reply to every peer.
     pub(crate) fn stop(&mut self, reason: &str) {
         for mailbox in self.peers.values() {
             let _ = mailbox.replies.send(vec![Reply::Stopped { reason: reason.to_owned() }]);

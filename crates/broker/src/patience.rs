@@ -1,4 +1,5 @@
-//! Reads that are tried again: a disk that has failed once may well answer the next time, and whoever waits should not hear of it.
+//! Retries of reads. A disk that has failed once may succeed the next time, so a caller should not see the first
+//! failure.
 
 use std::future::Future;
 use std::ops::Range;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_journal::{BodyReader, ReadError, StoredBody};
 
-/// How long to wait after each failure; after the last of them there is one more try.
+/// The pauses after each failure. One more try follows the last pause.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(250), Duration::from_millis(1000)];
 
@@ -23,7 +24,7 @@ pub(crate) async fn read_range<R: BodyReader>(
     patiently(|| reader.read_range(body, range.clone())).await
 }
 
-/// Only what the disk did not give is tried again: what is damaged or gone stays so.
+/// Retries only failures of the disk. Damaged or removed bodies stay so.
 async fn patiently<T, F>(mut read: impl FnMut() -> F) -> Result<T, ReadError>
 where
     F: Future<Output = Result<T, ReadError>>,

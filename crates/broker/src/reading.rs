@@ -1,4 +1,5 @@
-//! Runs of events on their way to readers. They are read beside everything else: no queue and no other reader waits for them.
+//! Runs of events that are being read for readers. The reads are independent of everything else: no queue and no other
+//! reader waits for them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,26 +14,28 @@ use tokio::task::JoinSet;
 
 use crate::patience;
 
-/// Runs that are read at the same time: what bounds the memory of readers that catch up, however many there are.
+/// The maximum number of concurrent reads, which limits the memory of readers that catch up, regardless of their
+/// number.
 pub(crate) const READS_MAX: usize = 16;
-/// Extents that were read from disk and may be wanted again soon, by a reader that takes a few events at a time or by its neighbours.
+/// The maximum size of the cached extents. A reader that takes a few events at a time, or its neighbours, may soon need
+/// an extent again.
 const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A smaller extent is always read whole.
+/// The minimum size of an extent that may be read in part.
 const PART_OF_BYTES_MIN: u32 = 64 * 1024;
-/// What is read of a larger one beside what its events have on average, for those that are larger.
+/// The number of bytes that are read beyond the average size of the wanted events, in case they are larger.
 const PART_EXTRA_BYTES: u64 = 8 * 1024;
 
-/// What was read, or why not.
+/// A finished read: its bytes, or its error.
 pub(crate) struct Read {
     pub(crate) run: Run,
     pub(crate) result: Result<Vec<Bytes>, ReadError>,
-    /// Of a run that was read in part: the event that follows, and where it lies.
+    /// For a partial read: the event that follows, and its place in the extent.
     pub(crate) next: Option<Bookmark>,
 }
 
-/// The part of an extent that is enough for a run, if it is much less than the whole: for a reader that takes a few events at a time, and comes back
-/// long after others have pushed the extent out of what is kept.
+/// Returns the part of an extent that is enough for a run, if it is much smaller than the whole. This serves readers
+/// that take a few events at a time and return after the extent has left the cache.
 fn part_of(run: &Run) -> Option<(StoredBody, Bookmark, Range<u32>)> {
     let (bookmark, &[(place, size_bytes)]) = (run.bookmark?, run.bodies.as_slice()) else { return None };
     let wanted = run.size_bytes.saturating_mul(2).saturating_add(PART_EXTRA_BYTES);
@@ -45,7 +48,7 @@ fn part_of(run: &Run) -> Option<(StoredBody, Bookmark, Range<u32>)> {
     ))
 }
 
-/// Where the event after the run lies, if the run ends far from both ends of a large extent.
+/// Returns the place of the event after the run, if the run ends far from both ends of a large extent.
 pub(crate) fn place_after(run: &Run, extents: &[Bytes]) -> Option<(BodyRef, Bookmark)> {
     let ((place, size_bytes), extent) = run.bodies.last().zip(extents.last())?;
     let is_worth_it =
@@ -60,7 +63,7 @@ async fn read_run<R: BodyReader>(
 ) -> (Run, Result<Vec<Bytes>, ReadError>, Option<Bookmark>) {
     if let Some((body, bookmark, range)) = part_of(&run) {
         match patience::read_range(&reader, body, range).await {
-            // An event that is not whole in it is larger than all the others: then the whole extent is read.
+            // An event that is not complete in the part is much larger than average: the whole extent is read.
             Ok(bytes) => {
                 if let Some(Excerpt { blocks, next }) = excerpt::excerpt(&bytes, bookmark, run.upto) {
                     return (run, Ok(vec![blocks]), Some(next));
@@ -78,7 +81,7 @@ async fn read_run<R: BodyReader>(
 pub(crate) struct Reading<R> {
     reader: R,
     reads: JoinSet<Read>,
-    /// Runs that became durable while enough were being read.
+    /// Durable runs that wait because the maximum number of reads is in progress.
     waiting: VecDeque<Run>,
     kept: Kept,
 }
@@ -96,11 +99,12 @@ impl<R: BodyReader> Reading<R> {
         self.reads.len() + self.waiting.len() < READS_MAX
     }
 
-    /// Gives the run back with its bytes if they are in memory, else reads them in the background, as soon as there is room.
+    /// Returns the run with its bytes if they are in memory; otherwise reads them in the background as soon as a slot
+    /// is free.
     pub(crate) fn start(&mut self, run: Run) -> Option<Read> {
         let find = |(place, size_bytes): &(BodyRef, u32)| {
             let body = StoredBody { place: *place, size_bytes: *size_bytes };
-            // A reader that is stuck holds its run for as long as it likes.
+            // `try_read_apart`, because a slow reader may hold its run indefinitely.
             self.kept.get(*place).or_else(|| self.reader.try_read_apart(body))
         };
         let found: Option<Vec<Bytes>> = run.bodies.iter().map(find).collect();
@@ -118,7 +122,7 @@ impl<R: BodyReader> Reading<R> {
     fn spawn(&mut self, run: Run) {
         let reader = self.reader.clone();
         self.reads.spawn(async move {
-            // On a task of its own: whatever becomes of it, the reader hears of it.
+            // The read has its own task, so the reader gets a result even if the task panics.
             match tokio::spawn(read_run(reader, run.clone())).await {
                 Ok((run, result, next)) => Read { run, result, next },
                 Err(stopped) => {
@@ -129,34 +133,34 @@ impl<R: BodyReader> Reading<R> {
         });
     }
 
-    /// A read that has ended, if there is one.
+    /// Returns a finished read, if there is one.
     pub(crate) fn try_done(&mut self) -> Option<Read> {
         self.reads.try_join_next().and_then(Result::ok).map(|read| self.keep(read))
     }
 
-    /// What has ended leaves room for what waits, and may be wanted again.
+    /// Starts the next waiting run and caches the extents of this read.
     fn keep(&mut self, read: Read) -> Read {
         if let Some(next) = self.waiting.pop_front() {
             self.spawn(next);
         }
-        // Parts of extents are small, and nobody else wants the same ones.
+        // Partial extents are small, and no other reader needs the same part.
         if let (Ok(extents), None) = (&read.result, read.next) {
             self.kept.put(&read.run, extents);
         }
         read
     }
 
-    /// Waits for a read to end. Safe to cancel. Waits for ever if none runs.
+    /// Waits for a read to end, or for ever if none runs. Safe to cancel.
     pub(crate) async fn done(&mut self) -> Read {
         match self.reads.join_next().await {
             Some(Ok(read)) => self.keep(read),
-            // What waits for a read does nothing that could fail.
+            // The task around a read contains nothing that could fail.
             Some(Err(_)) | None => std::future::pending().await,
         }
     }
 }
 
-/// The newest few extents that were read.
+/// A cache of the extents that were read last.
 #[derive(Default)]
 struct Kept {
     extents: FxHashMap<BodyRef, Bytes>,

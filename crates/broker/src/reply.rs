@@ -94,10 +94,10 @@ pub enum DeliveredBody {
     Large(BodyHold),
 }
 
-/// A message that was asked for, with what the engine knows of it and its stored bytes.
+/// A requested message, with the engine's data on it and its stored bytes.
 #[derive(Debug)]
 pub struct Message {
-    /// `None` if it was only looked at.
+    /// `None` if the message was peeked.
     pub token: Option<LockToken>,
     pub message: peeklock_engine::Message,
     pub body: Bytes,
@@ -105,7 +105,7 @@ pub struct Message {
     pub rest: Option<BodyRest>,
 }
 
-/// The part of a large body that is not loaded. The body stays as long as this is held.
+/// The part of a large body that is not loaded. The body is kept until this value is dropped.
 #[derive(Clone, Debug)]
 pub struct BodyRest {
     pub shard: ShardId,
@@ -117,20 +117,20 @@ pub struct EntityInfo {
     pub name: EntityName,
     pub kind: EntityKind,
     pub settings: QueueSettings,
-    /// The owner's names and values.
+    /// The owner's key-value pairs.
     pub metadata: Metadata,
     pub counts: Counts,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// When somebody used it last; since the start of the broker at the earliest.
+    /// The time of the last use; at the earliest the start of the broker.
     pub accessed_at: Timestamp,
-    /// Grows with each change of the settings.
+    /// The revision, which increases with each change of the settings.
     pub revision: u64,
-    /// Of a topic.
+    /// The number of subscriptions of a topic.
     pub subscription_count: usize,
     pub sql_rule_count: usize,
     pub correlation_rule_count: usize,
-    /// Of a subscription.
+    /// The number of rules of a subscription.
     pub rule_count: usize,
 }
 
@@ -140,7 +140,7 @@ pub struct RuleInfo {
     pub created_at: Timestamp,
 }
 
-/// When to send again after [`Error::Behind`].
+/// The delay before a retry after [`Error::Behind`].
 pub const BEHIND_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]

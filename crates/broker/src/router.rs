@@ -1,4 +1,5 @@
-//! The way from one shard to another: what a shard's outbox holds is brought to its target, and the target's word comes back.
+//! The transport between shards: messages from a shard's outbox are sent to their target, and the outcome is returned
+//! to the source.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,12 +19,12 @@ use crate::request::outbox::{Bring, Brought, TransferOutcome, Transferred};
 use crate::request::{Ask, Request, Ticket};
 use crate::shard::Envelope;
 
-/// When the target cannot take anything at the moment.
+/// The pause before a retry when the target cannot accept messages.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 const UNREADABLE: &str = "its body cannot be read from the disk";
 
-/// Reaches all shards, and keeps none of them alive.
+/// A way to all shards that keeps none of them alive.
 #[derive(Clone)]
 pub(crate) struct Router {
     shards: Arc<[mpsc::WeakSender<Envelope>]>,
@@ -32,14 +33,14 @@ pub(crate) struct Router {
     describe: Describe,
 }
 
-/// A message with its body; without one when that cannot be read.
+/// Messages with their bodies; `None` for a body that cannot be read.
 pub(crate) type Load = Vec<(OutMessage, Option<Bytes>)>;
 
-/// Why messages are not where they should be yet.
+/// The reason why messages have not arrived at their target yet.
 enum Delay {
-    /// The target cannot take anything now; later it may.
+    /// The target cannot accept messages now; a later try may succeed.
     Busy,
-    /// The broker stops. The messages stay in the outbox.
+    /// The broker is stopping. The messages stay in the outbox.
     Stopping,
 }
 
@@ -54,12 +55,12 @@ impl Router {
         }
     }
 
-    /// Brings messages from `source` to `target`, in the background, and tells `source` what became of them.
+    /// Transfers messages from `source` to `target` in the background, and reports their outcome to `source`.
     pub(crate) fn bring(&self, source: ShardId, target: ShardId, load: Load) {
         tokio::spawn(self.clone().run(source, target, load));
     }
 
-    /// The same for one whose body is too large to be loaded.
+    /// Transfers one message whose body is too large to be loaded.
     pub(crate) fn bring_large(&self, source: ShardId, target: ShardId, message: OutMessage, hold: BodyHold) {
         let run = self.clone().run_large(source, target, message);
         tokio::spawn(async move {
@@ -116,7 +117,8 @@ impl Router {
     ) -> Result<TransferOutcome, Delay> {
         let store = |shard: ShardId| self.large.get(usize::from(shard.0)).ok_or(Delay::Stopping);
         let body = StoredBody { place: message.body, size_bytes: message.size_bytes };
-        // The target may be a topic or have an order, and the shard does not look at large bodies.
+        // The target may be a topic or have an order, which both need properties, and the shard does not read large
+        // bodies.
         let front = match store(source)?.front(body).await {
             Ok(front) => front,
             Err(error) => return unread(message, CopyError::Read(error), target),
@@ -146,7 +148,7 @@ impl Router {
             Reply::Answer(answer) => Bring::answered(answer),
             _ => None,
         });
-        // No room for now, or a shard whose journal has failed and that takes nothing before a restart.
+        // The target has no room at present, or its journal has failed and it accepts nothing before a restart.
         answered.and_then(|answered| answered.result.ok()).ok_or(Delay::Busy)
     }
 
@@ -161,7 +163,7 @@ impl Router {
     }
 }
 
-/// What becomes of a message whose body could not be copied: it waits, unless its body will never be read.
+/// Returns the outcome for a message whose body could not be copied: it waits, unless its body can never be read.
 fn unread(message: &OutMessage, error: CopyError, target: ShardId) -> Result<TransferOutcome, Delay> {
     if let CopyError::Read(ReadError::Corrupt { .. } | ReadError::Gone(_)) = error {
         let refused = Some((message.number, UNREADABLE.to_owned()));
@@ -171,7 +173,7 @@ fn unread(message: &OutMessage, error: CopyError, target: ShardId) -> Result<Tra
     Err(Delay::Busy)
 }
 
-/// The messages as a batch for their target; `None` if there are none.
+/// Returns the messages as a batch for their target; `None` if there are none.
 fn write(source: ShardId, load: &[(OutMessage, Option<Bytes>)]) -> Option<Batch> {
     let mut batch = Batch::default();
     let mut messages = batch.messages();

@@ -1,8 +1,9 @@
-//! The time by which a test has moved the clocks of this process. Only builds with the feature `test-clock` contain it; in all others
-//! the shift is zero.
+//! The offset by which a test has moved the clocks of this process. Only builds with the feature `test-clock` contain
+//! it; in all others the offset is zero.
 //!
-//! Interop tests run unmodified SDKs against a broker in a process of its own. A test that needs minutes of a lock or of a time to live
-//! moves the broker's clock instead of waiting. Idle timeouts of AMQP and all other timers of the network stay on real time.
+//! Interop tests run unmodified SDKs against a broker in a separate process. A test that needs minutes of a lock or of
+//! a time to live moves the broker's clock instead of waiting. AMQP idle timeouts and all other network timers stay on
+//! real time.
 
 pub use implementation::*;
 
@@ -13,15 +14,17 @@ mod implementation {
 
     use tokio::sync::watch;
 
-    /// Empty unless the clocks may move. One for the process, because all of its namespaces must agree on the time.
+    /// The offset; empty unless the clocks may be moved. There is one per process, because all of its namespaces must
+    /// agree on the time.
     static SHIFT: OnceLock<watch::Sender<Duration>> = OnceLock::new();
 
-    /// Allows [`set`]. Call it before the first broker opens: a broker that is open already does not wake up for moves.
+    /// Permits [`set`]. Call it before the first broker opens: a broker that is already open does not wake up for
+    /// moves.
     pub fn allow() {
         SHIFT.get_or_init(|| watch::Sender::new(Duration::ZERO));
     }
 
-    /// Sets all clocks of this process to `ahead` of the real time. Less than before sets them back.
+    /// Sets all clocks of this process to `ahead` of the real time. A smaller value than before sets them back.
     pub fn set(ahead: Duration) {
         if let Some(shift) = SHIFT.get() {
             shift.send_replace(ahead);
@@ -32,7 +35,7 @@ mod implementation {
         SHIFT.get().map_or(Duration::ZERO, |shift| *shift.borrow())
     }
 
-    /// The moves of the clocks since it was created.
+    /// The moves of the clocks since this value was created.
     #[derive(Debug)]
     pub struct Moves(Option<watch::Receiver<Duration>>);
 
@@ -59,7 +62,7 @@ mod implementation {
         Duration::ZERO
     }
 
-    /// The moves of the clocks, of which there are none.
+    /// The moves of the clocks, of which there are none in this build.
     #[derive(Debug)]
     pub struct Moves;
 

@@ -1,4 +1,5 @@
-//! What a shard knows: its machines side by side. Their facts share the groups of one log, and their states one snapshot.
+//! The state of a shard: several machines whose facts share the commit groups of one log and whose states share one
+//! snapshot.
 
 use bytes::Bytes;
 use peeklock_blobs::Blobs;
@@ -11,7 +12,7 @@ use peeklock_types::{CommitGroupNumber, Placement, ProgramVersion};
 
 use crate::group;
 
-/// What a snapshot begins with. The version of the program that wrote it follows (4 bytes), then the parts.
+/// The first bytes of a snapshot. The version of the program that wrote it follows (4 bytes), then the parts.
 const MAGIC: &[u8; 8] = b"PLshard2";
 
 pub(crate) struct State {
@@ -25,7 +26,7 @@ impl State {
         State { engine: Engine::new(placement), hubs: Hubs::default(), blobs: Blobs::default() }
     }
 
-    /// Returns the state in parts that follow each other. Large contents of blobs are not copied.
+    /// Returns the state as consecutive parts. Large blob contents are not copied.
     pub(crate) fn snapshot(&self) -> Payload {
         let mut out = MAGIC.to_vec();
         out.extend(ProgramVersion::THIS.to_bits().to_le_bytes());
@@ -58,7 +59,7 @@ impl State {
         Ok(())
     }
 
-    /// Applies a record to the machine that knows its kind.
+    /// Applies a record to the machine that defines its kind.
     fn replay_record(
         &mut self,
         number: CommitGroupNumber,
@@ -79,7 +80,7 @@ impl State {
         Err(explained(DecodeError::Unknown { of: kinds::LIST, tag: kind }))
     }
 
-    /// The newest group that holds no body which is still needed, nor any group before it.
+    /// Returns the newest group for which neither it nor any earlier group contains a body that is still needed.
     pub(crate) fn bodies_upto(&mut self, appended: CommitGroupNumber) -> CommitGroupNumber {
         let oldest = [self.engine.oldest_log_body(), self.hubs.oldest_log_body()].into_iter().flatten().min();
         oldest.map_or(appended, |oldest| CommitGroupNumber(oldest.0.saturating_sub(1)))
@@ -110,7 +111,7 @@ fn restore_parts(bytes: &[u8], placement: Placement) -> Result<State, DecodeErro
     Ok(State { engine, hubs, blobs })
 }
 
-/// What is wrong with bytes that were written by this version of the program, and which version can read them.
+/// Describes the error in bytes that `written_by` wrote, and names the version that can read them.
 fn explain(error: &DecodeError, written_by: ProgramVersion) -> String {
     let this = ProgramVersion::THIS;
     match error {
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_restored_whole_or_refused() {
+    fn a_snapshot_is_restored_completely_or_rejected() {
         let state = State::new(Placement::default());
         let bytes = state.snapshot().into_bytes();
         assert_eq!(restore(&bytes).unwrap().snapshot().into_bytes(), bytes);

@@ -1,14 +1,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the blobs of a broker may take in memory, all shards together. A snapshot of a shard holds its part of it once more.
+/// The limit on the memory of a broker's blobs, over all shards. A snapshot of a shard contains its part once more.
 pub const BLOB_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// What the blobs of all shards take. Clones share it.
+/// The memory that the blobs of all shards take. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlobBudget(Arc<AtomicUsize>);
 
-/// The part of one shard.
+/// The share of one shard.
 #[derive(Debug)]
 pub(crate) struct BlobShare {
     all: BlobBudget,
@@ -24,14 +24,14 @@ impl BlobBudget {
 }
 
 impl BlobShare {
-    /// Returns how much this shard may hold while the others hold what they do. Shards that grow at the same moment do not see each other, so that
-    /// the whole may exceed the budget by a blob for each of them.
+    /// Returns the limit for this shard, given the present use of the others. Shards that grow at the same moment do
+    /// not see each other's growth, so the total can exceed the budget by one blob per shard.
     pub(crate) fn size_bytes_max(&self) -> usize {
         let others = self.all.0.load(Ordering::Relaxed).saturating_sub(self.own_bytes);
         BLOB_BYTES_MAX.saturating_sub(others)
     }
 
-    /// Notes what this shard holds now.
+    /// Records the present use of this shard.
     pub(crate) fn note(&mut self, own_bytes: usize) {
         self.all.0.fetch_add(own_bytes, Ordering::Relaxed);
         self.all.0.fetch_sub(self.own_bytes, Ordering::Relaxed);
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_shard_takes_the_others_have_not() {
+    fn the_use_of_one_shard_reduces_the_limit_of_the_others() {
         let budget = BlobBudget::default();
         let (mut one, mut two) = (budget.share(1000), budget.share(0));
         assert_eq!((one.size_bytes_max(), two.size_bytes_max()), (BLOB_BYTES_MAX, BLOB_BYTES_MAX - 1000));

@@ -14,7 +14,7 @@ use crate::request::blobs::{
 use crate::request::{Ask, Asked};
 use crate::shard::Shard;
 
-/// Whether a request may take more room than before.
+/// Whether a request may need more memory than before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Growth {
     None,

@@ -1,4 +1,4 @@
-//! Events: appends, readers, and the runs of events that readers get.
+//! Events: appends, readers, and the runs of events for readers.
 
 use peeklock_hubs::block::BlockHead;
 use peeklock_hubs::{Prepared, ReaderEnd, Run};
@@ -14,7 +14,7 @@ use crate::request::events::{Append, AttachReader, EventRequest};
 use crate::request::receiving::Drain;
 use crate::shard::{Failure, Shard};
 
-/// What one run hands to a reader, about.
+/// The approximate maximum size of one run for a reader.
 const RUN_BYTES_MAX: u32 = 1024 * 1024;
 
 impl<L: Log> Shard<L> {
@@ -54,7 +54,7 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// What a reader says about its credit. `false`: it is no reader.
+    /// Applies a reader's credit. Returns `false` if the receiver is not a reader.
     pub(crate) fn credit_reader(&mut self, receiver: ReceiverId, limit: u64, drain: Drain) -> bool {
         let hubs = &mut self.state.hubs;
         if !hubs.has_reader(receiver) {
@@ -69,13 +69,14 @@ impl<L: Log> Shard<L> {
         true
     }
 
-    /// Takes over what the hubs have put into their output.
+    /// Collects the output of the hubs.
     pub(crate) fn collect_hubs(&mut self) {
         for fact in self.hub_output.facts.drain(..) {
             self.group.put_hub_fact(&fact);
         }
         for (receiver, reason) in self.hub_output.ended.drain(..) {
-            // At once: what is on its way to the old reader must not be seen beside what a new one gets.
+            // The fence is closed at once: events in flight to the old reader must not be visible beside those of a new
+            // one.
             self.receivers.close_fence(receiver);
             self.receivers.leave(receiver);
             self.held.push(Effect::ReaderEnded { receiver, reason });
@@ -84,7 +85,7 @@ impl<L: Log> Shard<L> {
         self.held.free(freed.map(|(place, size_bytes)| StoredBody { place, size_bytes }));
     }
 
-    /// Starts to read for every reader that can have events. What is not durable yet waits until it is.
+    /// Starts a read for every reader that can receive events. Events that are not durable yet wait until they are.
     pub(crate) fn serve_readers(&mut self) {
         while self.reading.has_room()
             && let Some(run) = self.state.hubs.next_run(RUN_BYTES_MAX, &mut self.hub_output)
@@ -112,7 +113,7 @@ impl<L: Log> Shard<L> {
         }
         let extents = match result {
             Ok(extents) => extents,
-            // They have moved while they were read; the reader's next run says where to.
+            // The extents were moved during the read. The reader's next run has their new place.
             Err(ReadError::Gone(_)) if !hubs.is_current(&run) => return hubs.run_failed(&run),
             Err(error @ ReadError::Corrupt { .. }) => return self.on_damaged_run(&run, &error.to_string()),
             Err(error) => {
@@ -145,14 +146,14 @@ impl<L: Log> Shard<L> {
         self.outgoing.push(PeerId::of(receiver), Reply::Reader(events));
     }
 
-    /// A read has ended: its reader can have the next run.
+    /// Handles the end of a read. Its reader can get the next run.
     pub(crate) fn on_read(&mut self, read: Read) -> Result<(), Failure> {
         if let Err(ReadError::Poisoned(poisoned)) = read.result {
             return Err(poisoned.into());
         }
         self.hand_out(read);
         self.serve_readers();
-        // Mostly there are no facts: only what was found to be lost is one.
+        // Usually there are no facts: only the loss of events is one.
         if self.group.is_empty() {
             self.hold();
             return Ok(());
@@ -160,7 +161,7 @@ impl<L: Log> Shard<L> {
         self.append_group()
     }
 
-    /// Drops events that are older than their hub wants to keep them.
+    /// Removes events that are older than the retention time of their hub.
     pub(crate) fn retire(&mut self, now: Timestamp) -> Result<(), Failure> {
         self.state.hubs.retire(now, &mut self.hub_output);
         self.collect_hubs();

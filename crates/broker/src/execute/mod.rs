@@ -28,7 +28,7 @@ pub use blob_budget::BLOB_BYTES_MAX;
 pub(crate) use blob_budget::{BlobBudget, BlobShare};
 pub(crate) use entities::missing;
 
-/// Messages with their locks, as the engine has found them.
+/// Messages with their locks, in the engine's form.
 type FoundMessages = Vec<(Option<LockToken>, peeklock_engine::Message)>;
 
 impl<L: Log> Shard<L> {
@@ -61,7 +61,7 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// Executes a request and holds its answer behind its facts.
+    /// Executes a request and holds its answer until its facts are durable.
     fn answer<R: Ask>(
         &mut self,
         peer: PeerId,

@@ -1,4 +1,4 @@
-//! Messages from the outbox of another shard, and what became of our own.
+//! Messages from the outbox of another shard, and the outcome of transfers from this shard.
 
 use peeklock_journal::Log;
 use peeklock_types::{EntityName, ShardId, Timestamp};
@@ -31,7 +31,7 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    /// Takes what another shard brings, in order, until one is refused.
+    /// Accepts messages from another shard in order, until one is rejected.
     fn take_in(
         &mut self,
         now: Timestamp,
@@ -40,7 +40,7 @@ impl<L: Log> Shard<L> {
         messages: Vec<Brought>,
     ) -> Result<TransferOutcome, Error> {
         if let Err(error) = self.check_space() {
-            // They are brought again later, and a large body is copied anew for that.
+            // These messages are transferred again later, and a large body is then copied again.
             for brought in messages {
                 self.free_unused(batch, brought.message..brought.message + 1);
             }

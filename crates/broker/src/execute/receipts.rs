@@ -1,4 +1,4 @@
-//! Messages without receivers, as storage queues have them.
+//! Messages without receivers, as in storage queues.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -134,7 +134,7 @@ impl<L: Log> Shard<L> {
         })
     }
 
-    /// Does something with messages whose bodies are put into the group, and taken out again if it fails.
+    /// Runs a step with messages whose bodies are in the group, and removes the bodies if it fails.
     fn with_body<T>(
         &mut self,
         batch: &mut Batch,

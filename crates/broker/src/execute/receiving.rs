@@ -1,4 +1,4 @@
-//! Receivers: attaching, credit, and messages that are fetched without a link.
+//! Receivers: attachment, credit, and messages that are fetched without a link.
 
 use peeklock_engine::{Attached, SessionWish};
 use peeklock_journal::Log;
@@ -26,7 +26,7 @@ impl<L: Log> Shard<L> {
                 let engine = &mut shard.state.engine;
                 engine.touch(now, entity);
                 let count_max = count_max.min(limits::BATCH_COUNT_MAX);
-                // Only the queue itself has sessions.
+                // Only the main queue has sessions.
                 let found = match session.filter(|_| sub_queue == SubQueue::Main) {
                     Some(session) => engine.peek_session(entity, &session, from, count_max)?,
                     None => engine.peek(entity, sub_queue, from, count_max)?,
@@ -78,7 +78,7 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    /// Attaches a receiver. One that waits for a session is answered when it has one.
+    /// Attaches a receiver. A receiver that waits for a session is answered when it has one.
     fn attach(&mut self, now: Timestamp, peer: PeerId, Asked { ticket, request }: Asked<Attach>) {
         let Attach { entity, sub_queue, receiver, mode, session } = request;
         let wish = wish(now, session);

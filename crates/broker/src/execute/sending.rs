@@ -1,4 +1,4 @@
-//! Sends: bodies go into the commit group, and the engine decides.
+//! Sends: the bodies are added to the commit group, and the engine decides.
 
 use std::ops::Range;
 
@@ -16,14 +16,14 @@ use crate::request::sending::{
 use crate::request::{Answer, Answered};
 use crate::shard::{Failure, Shard};
 
-/// Limits the size of a commit group after a send. Journals accept 2 MiB more.
+/// The maximum size of a commit group after a send. Journals accept 2 MiB more.
 const SEND_GROUP_BYTES_MAX: usize = 13 * 1024 * 1024;
 
 /// The messages of one send; most sends have one.
 pub(super) type New = smallvec::SmallVec<[NewMessage; 8]>;
 
 impl<L: Log> Shard<L> {
-    /// Executes the sends of a run in order. A refused send does not affect the others.
+    /// Executes the sends of a run in order. A rejected send does not affect the others.
     pub(super) fn execute_sends(
         &mut self,
         now: Timestamp,
@@ -102,8 +102,8 @@ impl<L: Log> Shard<L> {
         result
     }
 
-    /// Checks that the facts of a large batch fit into the group, behind the bodies. Only a batch of many small messages with many attributes
-    /// fails.
+    /// Checks that the facts of a large batch fit into the group after the bodies. Only a batch of many small messages
+    /// with many attributes fails.
     fn check_group(&self, new: &[NewMessage]) -> Result<(), Error> {
         const FACT_BYTES: usize = 32;
         if new.len() <= limits::BATCH_COUNT_MAX {
@@ -119,7 +119,7 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// Bodies that came by their place and that no message has taken, because it was refused or is a duplicate, are of no use.
+    /// Releases stored bodies that no message uses, because the message was rejected or is a duplicate.
     pub(super) fn free_unused(&mut self, batch: &Batch, messages: Range<usize>) {
         for body in messages.filter_map(|message| batch.stored(message)) {
             let has_taken = |fact: &Fact| match fact {
@@ -134,8 +134,9 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    /// Topics and queues with an order look at the properties of a message. It mostly brings them, but not when it comes from another queue, or
-    /// from a sender that is older than the order. Of a large one, whose bytes are not here, somebody has looked before.
+    /// Adds the views that topics and queues with an order need. Most messages already have one, except those from
+    /// another queue or from a sender that attached before the order was set. The view of a large message, whose bytes
+    /// are not in memory, was made earlier.
     pub(super) fn add_views(
         &self,
         target: Option<EntityId>,
@@ -155,7 +156,7 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    /// Whether the log takes new messages.
+    /// Returns an error if the log does not accept new messages.
     pub(super) fn check_space(&self) -> Result<(), Error> {
         match self.log.space() {
             Space::Enough => Ok(()),
@@ -179,8 +180,9 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// Does something that puts bodies into the group; if it fails, or nobody takes them, they are taken out again: a group without facts is not
-    /// ended, and bodies of duplicates or of messages that no subscription takes would pile up in it.
+    /// Runs a step that adds bodies to the group. The bodies are removed if the step fails or no message uses them: a
+    /// group without facts is not ended, and bodies of duplicates or of messages that no subscription accepts would
+    /// accumulate in it.
     pub(super) fn in_group<T>(
         &mut self,
         todo: impl FnOnce(&mut Self) -> Result<T, Error>,

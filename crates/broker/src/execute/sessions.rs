@@ -23,7 +23,7 @@ impl<L: Log> Shard<L> {
             }
             SessionRequest::SetState(asked) => {
                 self.answer(peer, asked, |shard, SetState { entity, hold, state }| {
-                    // A state may be as large as many messages; to clear one is always allowed.
+                    // A state can be as large as many messages. Clearing a state is always permitted.
                     if state.is_some() && shard.log.space() > Space::Behind {
                         return Err(Error::DiskFull);
                     }

@@ -1,4 +1,4 @@
-//! Settlements, renewals of locks, and messages that are deleted in bulk.
+//! Settlements, renewals of locks, and bulk deletion of messages.
 
 use peeklock_engine::Settlement;
 use peeklock_journal::Log;
@@ -15,7 +15,7 @@ use crate::request::{Answer, Answered};
 use crate::shard::{Failure, Shard};
 
 impl<L: Log> Shard<L> {
-    /// Executes the settlements of a run in order. A refused settlement does not affect the others.
+    /// Executes the settlements of a run in order. A rejected settlement does not affect the others.
     pub(super) fn execute_settles(
         &mut self,
         now: Timestamp,
@@ -66,7 +66,7 @@ impl<L: Log> Shard<L> {
             }),
             SettlingRequest::Release(Release { entity, sub_queue, token }) => {
                 let (engine, out) = (&mut self.state.engine, &mut self.output);
-                // A lock that has run out meanwhile has already given the message back.
+                // If the lock has expired meanwhile, the message is already back in the queue.
                 let _ = engine.settle(now, entity, sub_queue, token, Settlement::Release, out);
             }
         }

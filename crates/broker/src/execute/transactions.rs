@@ -74,7 +74,7 @@ impl<L: Log> Shard<L> {
             for TransactionSend { target, messages } in sends {
                 let messages = messages.clone();
                 let mut new = shard.put_bodies(batch, messages.clone())?;
-                // One of another shard is looked at when it gets there.
+                // If the target is in another shard, that shard makes the views.
                 shard.add_views(shard.state.engine.find(target), batch, messages, &mut new);
                 transaction.sends.extend(new.into_iter().map(|message| (target.clone(), message)));
             }

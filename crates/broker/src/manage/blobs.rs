@@ -35,7 +35,7 @@ impl Broker {
         self.ask(place, SetContainerMetadata { name, metadata, condition }).await.map(changed)
     }
 
-    /// With all its blobs.
+    /// Deletes a container with all its blobs.
     pub async fn delete_container(
         &self,
         name: ContainerName,
@@ -50,7 +50,7 @@ impl Broker {
         self.ask(place, ShowContainer { name }).await
     }
 
-    /// Containers of all shards by name.
+    /// Lists containers of all shards by name.
     pub async fn containers(&self, page: Page) -> Result<Found<(ContainerName, ContainerView)>, AdminError> {
         let (mut all, mut nexts) = (Vec::new(), Vec::new());
         for shard in 0..self.shard_count() {
@@ -60,7 +60,7 @@ impl Broker {
         }
         all.sort_by(|(left, _), (right, _)| left.cmp(right));
         let beyond = all.split_off(all.len().min(page.count_max));
-        // The first name that is not told, whether it was cut off here or in its shard.
+        // The first name that is not returned, whether it was cut off here or in its shard.
         let next = beyond.into_iter().map(|(name, _)| name.as_str().to_owned()).chain(nexts).min();
         Ok(Found { found: all, next })
     }
@@ -76,7 +76,7 @@ impl Broker {
         self.ask(place, PutBlob { container, blob, new, condition }).await.map(changed)
     }
 
-    /// Keeps a block until a list of blocks names it.
+    /// Stores a block until a block list names it.
     pub async fn put_block(
         &self,
         container: ContainerName,
@@ -90,7 +90,7 @@ impl Broker {
         self.ask(place, request).await
     }
 
-    /// Makes a blob of blocks; `new` has everything but the content.
+    /// Commits a blob from blocks. `new` contains everything but the content.
     pub async fn put_block_list(
         &self,
         container: ContainerName,
@@ -103,7 +103,7 @@ impl Broker {
         self.ask(place, PutBlockList { container, blob, list, new, condition }).await.map(changed)
     }
 
-    /// The blocks of a blob, and those that wait for a list.
+    /// Returns the committed and the uncommitted blocks of a blob.
     pub async fn blocks(
         &self,
         container: ContainerName,
@@ -114,7 +114,7 @@ impl Broker {
         Ok((committed, uncommitted))
     }
 
-    /// Acts on the lease of a blob, or without one on that of the container.
+    /// Changes the lease of a blob, or of the container if `blob` is `None`.
     pub async fn lease_blob(
         &self,
         container: ContainerName,
@@ -152,7 +152,7 @@ impl Broker {
         self.ask(place, ShowBlob { container, blob }).await
     }
 
-    /// Blobs of one container by name.
+    /// Lists blobs of one container by name.
     pub async fn blobs(
         &self,
         container: ContainerName,
@@ -162,7 +162,8 @@ impl Broker {
         self.ask(place, ListBlobs { container, page }).await
     }
 
-    /// What the stock checkpoint stores of the SDKs keep here for a hub: ownerships and checkpoints of its partitions, in any container.
+    /// Returns the records of the SDKs' stock checkpoint stores for a hub: ownerships and checkpoints of its
+    /// partitions, in any container.
     pub async fn stock_checkpoints(&self, hub: &EntityName) -> Result<Vec<StockBlob>, AdminError> {
         let mut all = Vec::new();
         for shard in 0..self.shard_count() {

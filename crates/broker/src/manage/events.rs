@@ -1,4 +1,4 @@
-//! Calls about events: to look at some of them, and to store a few.
+//! Calls about events: reading some of them, and storing a few.
 
 use std::convert::Infallible;
 
@@ -16,14 +16,14 @@ use crate::request::events::{Append, AttachReader};
 use crate::request::receiving::{Credit, Drain, Window};
 use crate::request::{Ask, Ticket};
 
-/// A look ends behind so many bytes.
+/// The number of bytes after which a read ends.
 const LOOK_BYTES_MAX: usize = 1 << 20;
-/// What is handed over before the first event was looked at.
+/// The number of bytes that are delivered before the first event is processed.
 const WINDOW_BYTES: i64 = 1 << 20;
 
 impl Broker {
-    /// Events of a partition from a place on, at most `top`; fewer if there are no more now, or if they are large. It is no reader of any consumer
-    /// group: nobody loses a partition by it.
+    /// Reads events of a partition from a position, at most `top`. Returns fewer if there are no more at present, or if
+    /// they are large. The call does not read as part of a consumer group, so no reader loses its partition.
     pub async fn read_events(
         &self,
         hub: &HubView,
@@ -45,7 +45,7 @@ impl Broker {
         let mut batch = Batch::default();
         batch.ask(Ticket::new(0), AttachReader { partition: place, receiver, spec, fence });
         batch.push(Window { receiver, size_bytes: WINDOW_BYTES });
-        // What bounds it is the window: events that are left out count against a limit.
+        // The window is the limit: omitted events count against a credit limit.
         batch.push(Credit { receiver, limit: u64::MAX, drain: Drain::Start });
         guest.send(batch).await?;
         let mut look = Look { found: Vec::new(), size_bytes: 0, top };
@@ -74,7 +74,7 @@ impl Broker {
         }
     }
 
-    /// Stores events in one piece; each is in the form in which events of this hub are kept.
+    /// Stores events together. Each is in the stored form of events.
     pub async fn append_events(
         &self,
         hub: &HubView,
@@ -105,7 +105,7 @@ impl Broker {
     }
 }
 
-/// What was found so far.
+/// The events found so far.
 struct Look {
     found: Vec<Event>,
     size_bytes: usize,

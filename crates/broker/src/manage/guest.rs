@@ -11,8 +11,8 @@ use crate::reply::Reply;
 use crate::request::{Ask, Request};
 use crate::shard::Envelope;
 
-/// A peer of one shard for the time of one call. Dropping it tells the shard, also if the call was cancelled: receivers of a peer stay attached
-/// until the shard gets that notice.
+/// A peer of one shard for the duration of one call. Dropping it notifies the shard, also if the call was cancelled:
+/// receivers of a peer stay attached until the shard gets that notice.
 pub(crate) struct Guest {
     pub(crate) peer: Peer,
     replies: mpsc::UnboundedReceiver<Vec<Reply>>,

@@ -1,6 +1,7 @@
-//! Hubs from nobody's connection. A hub lies in several shards: its name in one, its partitions in others. The hub itself is what counts: its
-//! streams are opened before it is there and deleted after it has gone, and what a crash leaves in between is mended at the next start.
-//! Changes go one behind the other, so that all parts of a hub end up with the same settings.
+//! Calls about hubs. A hub spans several shards: its name is in one, its partitions are in others. The hub itself is
+//! authoritative: its streams are opened before it is created and deleted after it is removed, and the next start
+//! repairs the remains of a crash in between. Changes run one at a time, so that all parts of a hub have the same
+//! settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,7 +22,7 @@ use crate::request::hubs::{
 };
 
 impl Broker {
-    /// `groups` beside `$Default`.
+    /// Creates a hub with the consumer groups `groups` and `$Default`.
     pub async fn create_hub(
         &self,
         name: EntityName,
@@ -35,7 +36,7 @@ impl Broker {
         self.change_hub(|broker| async move { broker.create_alone(name, settings, groups).await }).await
     }
 
-    /// To the end, even if whoever asked has gone meanwhile: half of a change would stay until the next start.
+    /// Runs a change to its end, even if the caller is cancelled: half of a change would remain until the next start.
     async fn change_hub<T, F>(&self, change: impl FnOnce(Broker) -> F) -> Result<T, AdminError>
     where
         T: Send + 'static,
@@ -91,7 +92,7 @@ impl Broker {
         }
     }
 
-    /// `expected`: the revision that the caller has read; `None`: whatever it is.
+    /// Changes the settings of a hub. `expected`: the revision that the caller has read; `None` accepts any.
     pub async fn update_hub(
         &self,
         name: EntityName,
@@ -111,7 +112,7 @@ impl Broker {
         let old = self.hub(name.clone()).await?;
         let refused = |error| AdminError::from(Error::from(peeklock_hubs::Error::from(error)));
         settings.check().and_then(|()| old.settings.check_change(&settings)).map_err(refused)?;
-        // Partitions are there before the hub says so.
+        // Partitions are created before the hub lists them.
         let more = old.settings.partition_count..settings.partition_count;
         self.open_streams(old.id, &name, &settings, more).await?;
         let settings = Box::new(settings);
@@ -120,7 +121,7 @@ impl Broker {
         Ok(view)
     }
 
-    /// With all its events.
+    /// Deletes a hub with all its events.
     pub async fn delete_hub(&self, name: EntityName, expected: Option<u64>) -> Result<(), AdminError> {
         self.change_hub(|broker| async move { broker.delete_alone(name, expected).await }).await
     }
@@ -135,7 +136,7 @@ impl Broker {
         self.ask_at(&name.clone(), ShowHub { name }).await
     }
 
-    /// By name, after `after`.
+    /// Lists hubs by name, after `after`.
     pub async fn hubs(&self, after: Option<EntityName>, top: usize) -> Result<Vec<HubView>, AdminError> {
         let mut found = BTreeMap::new();
         for shard in 0..self.shard_count() {
@@ -165,7 +166,7 @@ impl Broker {
         self.ask_at(&name.clone(), UpdateConsumerGroup { name, group, user_metadata }).await
     }
 
-    /// With its ownerships and checkpoints; its readers are ended.
+    /// Deletes a consumer group with its ownerships and checkpoints, and ends its readers.
     pub async fn delete_group(&self, name: EntityName, group: ConsumerGroup) -> Result<HubView, AdminError> {
         self.change_hub(|broker| async move { broker.delete_group_alone(name, group).await }).await
     }
@@ -184,12 +185,12 @@ impl Broker {
         Ok(view)
     }
 
-    /// All partitions of a hub, in order.
+    /// Returns all partitions of a hub, in order.
     pub async fn partitions(&self, hub: &HubView) -> Result<Vec<PartitionInfo>, AdminError> {
         self.partitions_after(hub, |_| None).await
     }
 
-    /// One request for each shard.
+    /// Returns partitions with one request per shard.
     async fn partitions_after(
         &self,
         hub: &HubView,
@@ -213,7 +214,7 @@ impl Broker {
         found
     }
 
-    /// `after`: see [`PartitionInfo::enqueued_after`].
+    /// Returns one partition. `after`: see [`PartitionInfo::enqueued_after`].
     pub async fn partition(
         &self,
         hub: &HubView,
@@ -235,7 +236,7 @@ impl Broker {
         self.ask(shard, ShowPartition { partition, after }).await
     }
 
-    /// Claims, renews or (with an empty owner) gives up a partition, if the etag is the one that the caller has read.
+    /// Claims, renews or (with an empty owner) releases a partition, if the etag is the one that the caller has read.
     pub async fn claim(
         &self,
         name: EntityName,
@@ -255,7 +256,7 @@ impl Broker {
         self.ask_at(&name.clone(), ListOwnerships { name, group }).await
     }
 
-    /// `sequence`: of the last event that is done with; `None` takes the checkpoint away.
+    /// Sets a checkpoint. `sequence`: the number of the last processed event; `None` removes the checkpoint.
     pub async fn checkpoint(
         &self,
         name: EntityName,
@@ -283,14 +284,15 @@ impl Broker {
         self.ask_at(&name.clone(), ListCheckpoints { name, group }).await
     }
 
-    /// How far a group is behind, by partition.
+    /// Returns the lag of a consumer group, by partition.
     pub async fn lag(&self, name: EntityName, group: ConsumerGroup) -> Result<Vec<Lag>, AdminError> {
         let hub = self.hub(name.clone()).await?;
         let checkpoints = self.checkpoints(name, group).await?.into_iter().collect();
         self.lag_behind(&hub, &checkpoints).await
     }
 
-    /// The same for checkpoints that the caller knows of. One request for each shard, however many partitions there are.
+    /// Returns the lag behind the caller's checkpoints. Sends one request per shard, regardless of the number of
+    /// partitions.
     pub async fn lag_behind(
         &self,
         hub: &HubView,
@@ -301,7 +303,7 @@ impl Broker {
         Ok(infos.into_iter().map(|info| lag(checkpoints.get(&info.view.partition).copied(), info)).collect())
     }
 
-    /// The same for one partition.
+    /// Returns the lag in one partition.
     pub async fn partition_lag(
         &self,
         hub: &HubView,
@@ -328,7 +330,7 @@ impl Broker {
         Ok(())
     }
 
-    /// What cannot be deleted now is deleted at the next start.
+    /// Deletes streams. A stream that cannot be deleted now is deleted at the next start.
     async fn delete_streams(&self, hub: HubId, name: &EntityName, count: u32) {
         for (shard, numbers) in self.by_shard(name, 0..count) {
             let partitions = numbers.into_iter().map(|number| Partition { hub, number }).collect();
@@ -338,7 +340,7 @@ impl Broker {
         }
     }
 
-    /// After a crash: streams without a hub go, and each hub has its streams, with its settings.
+    /// Repairs hubs after a crash: removes streams without a hub, and gives each hub its streams, with its settings.
     pub(crate) async fn mend_hubs(&self) {
         if let Err(error) = self.try_mend_hubs().await {
             tracing::error!("the partitions of hubs could not be looked through: {error}");

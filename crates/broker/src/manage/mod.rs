@@ -1,4 +1,4 @@
-//! Calls of management: each sends a request to a shard and waits for its answer. The callers have no connection.
+//! Management calls: each sends a request to a shard and waits for its answer. The callers have no connection.
 
 mod blobs;
 mod events;
@@ -33,7 +33,7 @@ pub enum AdminError {
     Stopped(#[from] ShardStopped),
 }
 
-/// Which part of a long list.
+/// A page of a long list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     pub start: PageStart,
@@ -47,12 +47,12 @@ pub enum PageStart {
 }
 
 impl Page {
-    /// All there is.
+    /// The whole list.
     pub const ALL: Page = Page { start: PageStart::Skip(0), top: usize::MAX };
 }
 
 impl Broker {
-    /// `rule`: the first rule of a subscription; without one it gets everything.
+    /// Creates an entity. `rule`: the first rule of a subscription; a subscription without one receives every message.
     pub async fn create(
         &self,
         name: EntityName,
@@ -74,7 +74,7 @@ impl Broker {
         self.create(name, EntityKind::Queue, settings, None).await.map(|_| ())
     }
 
-    /// `expected`: the revision that the caller has read; `None`: whatever it is.
+    /// Changes the settings of an entity. `expected`: the revision that the caller has read; `None` accepts any.
     pub async fn update(
         &self,
         name: EntityName,
@@ -95,7 +95,7 @@ impl Broker {
         self.ask_at(&name.clone(), Show { name }).await
     }
 
-    /// Entities by name.
+    /// Lists entities by name.
     pub async fn list(&self, what: Listing, page: Page) -> Result<Vec<EntityInfo>, AdminError> {
         match page.start {
             PageStart::After(after) => self.list_after(&what, Some(after), page.top).await,
@@ -149,7 +149,7 @@ impl Broker {
         self.ask_at(&at, AddRule { name: subscription, rule }).await
     }
 
-    /// In place of the one with the same name.
+    /// Replaces the rule with the same name.
     pub async fn replace_rule(&self, subscription: EntityName, rule: Rule) -> Result<(), AdminError> {
         let (at, rule) = (subscription.clone(), Box::new(rule));
         self.ask_at(&at, ReplaceRule { name: subscription, rule }).await
@@ -172,12 +172,12 @@ impl Broker {
         self.ask_at(&subscription.clone(), ListRules { name: subscription, skip, top }).await
     }
 
-    /// What a topic would do with a message that has these properties.
+    /// Explains how a topic would route a message that has these properties.
     pub async fn explain(&self, topic: EntityName, view: Bytes) -> Result<Vec<Explained>, AdminError> {
         self.ask_at(&topic.clone(), Explain { name: topic, view }).await
     }
 
-    /// Shows messages from `from` on, in any state, without touching them.
+    /// Returns messages from `from` on, in any state, without changing them.
     pub async fn peek(
         &self,
         path: EntityPath,
@@ -203,7 +203,7 @@ impl Broker {
         self.ask_with(shard, Batch::default(), request).await
     }
 
-    /// Does the same for a request about messages that were written to `batch`.
+    /// As [`Broker::ask`], for a request about messages that were written to `batch`.
     pub async fn ask_with<R: Ask>(
         &self,
         shard: usize,

@@ -1,6 +1,7 @@
-//! The quotas of the official emulators, for those who want to meet them here first. Off unless asked for.
+//! The quotas of the official emulators, for tests against the emulators' limits. They are off by default.
 //!
-//! What is not said of an entity is then as the emulators have it; what is said and lies beyond is refused. What exists already stays as it is.
+//! Unset values then have the emulators' defaults; values beyond the quotas are rejected. Existing entities are not
+//! changed.
 
 use std::time::Duration;
 
@@ -17,17 +18,17 @@ const ENTITIES_MAX: usize = 50;
 const SUBSCRIPTIONS_MAX: usize = 50;
 const HUBS_MAX: usize = 10;
 const PARTITIONS_MAX: u32 = 32;
-/// Beside the one that every hub has.
+/// Besides the consumer group that every hub has.
 const GROUPS_MAX: usize = 20;
 const LOCK_DURATION: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 const DUPLICATE_WINDOW: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
-/// What the service takes where nothing is said, and what the emulator does.
+/// The default of the service, and the default of the emulator.
 const DUPLICATE_WINDOW_OF_SERVICE: Duration = Duration::from_secs(600);
 const DUPLICATE_WINDOW_USUAL: Duration = Duration::from_secs(20);
 const TIME_TO_LIVE: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(3600));
 const DELIVERY_COUNT_MAX: u32 = 10;
 const MESSAGE_SIZE_BYTES_MAX: u32 = limits::STANDARD_MESSAGE_SIZE_BYTES_MAX;
-/// What the service takes where nothing is said.
+/// The default of the service.
 const ENTITY_SIZE_OF_SERVICE_BYTES: u64 = 1 << 30;
 const ENTITY_SIZE_BYTES_MAX: u64 = 100 * 1024 * 1024;
 const RETENTION_MAX: Duration = Duration::from_secs(3600);
@@ -52,7 +53,7 @@ fn check_span(what: &str, given: Duration, (min, max): (Duration, Duration)) -> 
     )
 }
 
-/// Of a queue, topic or subscription.
+/// Applies the quotas to the settings of a queue, topic or subscription.
 fn entity_settings(mut settings: QueueSettings, is_subscription: bool) -> Result<QueueSettings, Error> {
     let usual = QueueSettings::default();
     check_span("lock duration", settings.lock_duration, LOCK_DURATION)?;
@@ -71,7 +72,7 @@ fn entity_settings(mut settings: QueueSettings, is_subscription: bool) -> Result
         || format!("a max delivery count of {count}"),
         || format!("1 to {DELIVERY_COUNT_MAX}"),
     )?;
-    // A subscription takes what its topic takes.
+    // A subscription accepts the sizes that its topic accepts.
     if is_subscription {
         return Ok(settings);
     }
@@ -95,7 +96,7 @@ fn entity_settings(mut settings: QueueSettings, is_subscription: bool) -> Result
     Ok(settings)
 }
 
-/// Gives a queue or topic the size of messages that the tier has by default, and refuses a larger one.
+/// Applies the tier's default message size to a queue or topic, and rejects a larger one.
 fn of_tier(tier: Tier, mut settings: QueueSettings) -> Result<QueueSettings, Error> {
     if tier == Tier::Premium {
         return Ok(settings);
@@ -140,7 +141,8 @@ fn check_groups<'g>(name: &EntityName, groups: impl Iterator<Item = &'g Consumer
 }
 
 impl Broker {
-    /// Held by whoever creates something, so that nobody else does between counting and creating; nothing if there are no quotas.
+    /// Locks creation under quotas, so that no other call creates anything between the count and the creation. Returns
+    /// `None` if there are no quotas.
     pub(crate) async fn quota_turn(&self) -> Option<MutexGuard<'_, ()>> {
         match &self.quotas {
             Some(turn) => Some(turn.lock().await),
@@ -165,7 +167,7 @@ impl Broker {
         if self.quotas.is_some() { hub_settings(settings) } else { Ok(settings) }
     }
 
-    /// Whether one more may be created.
+    /// Checks that one more entity may be created.
     pub(crate) async fn check_entity_count(
         &self,
         name: &EntityName,

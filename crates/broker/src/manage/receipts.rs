@@ -1,4 +1,4 @@
-//! Calls about messages without receivers, as storage queues have them: each message has a receipt.
+//! Calls about messages without receivers, as in storage queues: each message has a receipt.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::request::receipts::{
 };
 
 impl Broker {
-    /// Creates a queue that carries names and values for its owner.
+    /// Creates a queue with key-value pairs for its owner.
     pub async fn create_with_metadata(
         &self,
         name: EntityName,
@@ -36,7 +36,8 @@ impl Broker {
         self.ask_at(&name.clone(), SetMetadata { name, metadata }).await
     }
 
-    /// Stores a message in its stored form, as `write` writes it, and returns it with its receipt. Nobody gets it before `hidden_for` is over.
+    /// Stores a message, whose stored form `write` writes, and returns it with its receipt. The message is hidden for
+    /// `hidden_for`.
     pub async fn put_message<E: From<AdminError>>(
         &self,
         name: EntityName,
@@ -50,7 +51,7 @@ impl Broker {
         Ok(self.ask_with(self.place(&at), batch, PutMessage { name, message, hidden_for }).await?)
     }
 
-    /// Hands out up to `count_max` messages that wait, each hidden from others for `hidden_for`.
+    /// Takes up to `count_max` available messages and hides each for `hidden_for`.
     pub async fn take_messages(
         &self,
         name: EntityName,
@@ -60,13 +61,13 @@ impl Broker {
         self.ask_at(&name.clone(), TakeMessages { name, count_max, hidden_for }).await
     }
 
-    /// Shows the first messages that could be taken.
+    /// Returns the first available messages without taking them.
     pub async fn peek_waiting(&self, name: EntityName, count_max: usize) -> Result<Vec<Message>, AdminError> {
         self.ask_at(&name.clone(), PeekWaiting { name, count_max }).await
     }
 
-    /// Lets a message stay away for `hidden_for` from now, or come back at once for zero, with another stored form if there is one. Returns the
-    /// new receipt; `None` if the message has failed too often and went to the dead letters.
+    /// Hides a message for `hidden_for` from now (zero makes it available at once), with a new stored form if there is
+    /// one. Returns the new receipt; `None` if the message exceeded its delivery count and was dead-lettered.
     pub async fn change_message(
         &self,
         name: EntityName,
@@ -93,7 +94,7 @@ impl Broker {
         self.ask_at(&name.clone(), DeleteMessage { name, token }).await
     }
 
-    /// Deletes all messages of a queue but its dead letters, held ones too, and tells how many.
+    /// Deletes all messages of a queue except its dead letters, including locked ones, and returns their number.
     pub async fn clear_messages(&self, name: EntityName) -> Result<u64, AdminError> {
         self.ask_at(&name.clone(), ClearMessages { name }).await
     }

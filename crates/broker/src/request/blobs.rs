@@ -20,15 +20,15 @@ pub struct Changed {
 #[derive(Clone, Debug)]
 pub struct Blocks {
     pub committed: Vec<Block>,
-    /// Blocks that wait for a list.
+    /// Blocks that no block list has committed.
     pub uncommitted: Vec<Block>,
 }
 
-/// A blob that a stock checkpoint store keeps.
+/// A blob of a stock checkpoint store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StockBlob {
     pub container: ContainerName,
-    /// As the store wrote it.
+    /// The name that the store chose.
     pub name: BlobName,
     pub record: StockRecord,
     pub modified_at: Timestamp,
@@ -70,7 +70,7 @@ requests! {
         condition: Condition,
     } -> Changed;
 
-    /// Stores a block until a list of blocks names it.
+    /// Stores a block until a block list names it.
     PutBlock {
         container: ContainerName,
         blob: BlobName,
@@ -79,7 +79,7 @@ requests! {
         lease_id: Option<LeaseId>,
     } -> ();
 
-    /// Makes a blob of blocks. `new` has everything but the content.
+    /// Commits a blob from blocks. `new` contains everything but the content.
     PutBlockList {
         container: ContainerName,
         blob: BlobName,
@@ -93,7 +93,7 @@ requests! {
         blob: BlobName,
     } -> Blocks;
 
-    /// Acts on the lease of a blob, or without one on that of the container.
+    /// Changes the lease of a blob, or of the container if `blob` is `None`.
     LeaseBlob {
         container: ContainerName,
         blob: Option<BlobName>,
@@ -125,7 +125,7 @@ requests! {
         page: Page,
     } -> Found<(BlobName, Blob)>;
 
-    /// Lists what the stock checkpoint stores of the SDKs keep for a hub, in all containers of this shard.
+    /// Lists the records of the SDKs' stock checkpoint stores for a hub, in all containers of this shard.
     ListStock {
         hub: EntityName,
     } -> Vec<StockBlob>;

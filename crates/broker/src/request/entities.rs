@@ -9,24 +9,25 @@ use super::requests;
 use crate::measure::Measure;
 use crate::reply::EntityInfo;
 
-/// The entity that has a name.
+/// The entity with a given name.
 #[derive(Clone, Debug)]
 pub enum Named {
     Entity(Found),
     Hub(HubView),
 }
 
-/// An entity, with what its senders must know.
+/// An entity, with the properties that its senders need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub entity: EntityId,
     pub kind: EntityKind,
-    /// Whether messages belong to sessions, and receivers hold them.
+    /// Whether messages belong to sessions, which receivers lock.
     pub requires_session: bool,
     pub max_message_size_bytes: u32,
-    /// Whether messages must carry their message ids: the queue detects duplicates, or forwards to one that may.
+    /// Whether messages must have a message id: the queue detects duplicates, or forwards to one that may.
     pub needs_message_id: bool,
-    /// Whether messages should carry their views: it is a topic, or a queue with an order. The shard makes the view of a message without one.
+    /// Whether messages should have a view: the entity is a topic, or a queue with an order. The shard makes the view
+    /// of a message without one.
     pub needs_view: bool,
 }
 
@@ -46,7 +47,7 @@ requests! {
         name: EntityName,
     } -> Named;
 
-    /// `rule`: the first rule of a subscription; without one the subscription gets every message.
+    /// Creates an entity. `rule`: the first rule of a subscription; a subscription without one receives every message.
     Create {
         name: EntityName,
         kind: EntityKind,
@@ -54,7 +55,7 @@ requests! {
         rule: Option<Box<Rule>>,
     } -> EntityInfo;
 
-    /// `expected`: the revision that the caller has read.
+    /// Changes the settings of an entity. `expected`: the revision that the caller has read.
     Update {
         name: EntityName,
         settings: Box<QueueSettings>,

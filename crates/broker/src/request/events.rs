@@ -10,15 +10,16 @@ use crate::hub::{Fence, Partition};
 requests! {
     EventRequest, EventAnswer;
 
-    /// Stores the events of a block in a partition: all or none. `producer`: with the number of the first event.
+    /// Stores the events of a block in a partition: all or none. `producer`: the producer, with the number of the first
+    /// event.
     Append {
         partition: Partition,
         block: Block,
         producer: Option<Producer>,
     } -> ();
 
-    /// Attaches a reader of events to a partition. [`Credit`](super::receiving::Credit), [`Window`](super::receiving::Window) and
-    /// [`Detach`](super::receiving::Detach) are for readers, too.
+    /// Attaches a reader of events to a partition. [`Credit`](super::receiving::Credit),
+    /// [`Window`](super::receiving::Window) and [`Detach`](super::receiving::Detach) also apply to readers.
     AttachReader {
         partition: Partition,
         receiver: ReceiverId,

@@ -11,7 +11,7 @@ use crate::hub::{Partition, PartitionInfo};
 requests! {
     HubRequest, HubAnswer;
 
-    /// Creates a hub whose streams were opened before.
+    /// Creates a hub whose streams are already open.
     CreateHub {
         name: EntityName,
         id: HubId,
@@ -57,7 +57,7 @@ requests! {
         group: ConsumerGroup,
     } -> HubView;
 
-    /// Claims, renews or (with an empty owner) gives up a partition.
+    /// Claims, renews or (with an empty owner) releases a partition.
     Claim {
         name: EntityName,
         group: ConsumerGroup,
@@ -85,7 +85,7 @@ requests! {
         group: ConsumerGroup,
     } -> Vec<(u32, Checkpoint)>;
 
-    /// Opens the streams of partitions. This and all that follow are for the shard of the partition.
+    /// Opens the streams of partitions. This request and all that follow are for the shard of the partition.
     OpenStreams {
         specs: Vec<StreamSpec>,
     } -> ();
@@ -94,7 +94,7 @@ requests! {
         partitions: Vec<Partition>,
     } -> ();
 
-    /// `after`: see [`PartitionInfo::enqueued_after`].
+    /// Shows one partition. `after`: see [`PartitionInfo::enqueued_after`].
     ShowPartition {
         partition: Partition,
         after: Option<u64>,

@@ -39,10 +39,10 @@ use transactions::{TransactionAnswer, TransactionRequest};
 pub trait Ask: fmt::Debug + Sized {
     type Answer: fmt::Debug;
 
-    /// Puts the request under its subject.
+    /// Wraps the request in the enum of its subject.
     fn asked(self, ticket: Ticket<Self>) -> Request;
 
-    /// Puts the answer under its subject.
+    /// Wraps the answer in the enum of its subject.
     fn answer(answered: Answered<Self>) -> Answer;
 
     /// Returns the answer if it belongs to a request of this type.
@@ -150,7 +150,7 @@ pub enum Answer {
 }
 
 impl Request {
-    /// Returns the number of answers that the shard will give.
+    /// Returns the number of answers to this request.
     pub(crate) fn answer_count(&self) -> usize {
         match self {
             Request::Send(run) => run.sends.len(),
@@ -173,7 +173,7 @@ impl Request {
 }
 
 impl Answer {
-    /// Returns the number of requests that it answers.
+    /// Returns the number of requests that this value answers.
     pub fn count(&self) -> usize {
         match self {
             Answer::Sent(run) => run.len(),

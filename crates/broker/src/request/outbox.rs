@@ -1,4 +1,4 @@
-//! Requests between shards: messages of an outbox, and what became of them.
+//! Requests between shards: messages of an outbox, and their outcome.
 
 use peeklock_types::{EntityName, ShardId};
 
@@ -9,23 +9,23 @@ use super::requests;
 pub struct Brought {
     pub(crate) number: u64,
     pub(crate) target: EntityName,
-    /// Its number among those that were written to the batch.
+    /// The number of the message in the batch.
     pub(crate) message: usize,
 }
 
-/// How far a shard has taken the messages of an outbox.
+/// The outcome of a transfer: how many messages of an outbox the target has accepted.
 #[derive(Debug, Default)]
 pub struct TransferOutcome {
-    /// Everything up to this number is taken.
+    /// All messages up to this number are accepted.
     pub(crate) upto: u64,
-    /// The next one is refused. The shard did not look at those behind it.
+    /// The next message is rejected. The target did not examine later ones.
     pub(crate) refused: Option<(u64, String)>,
 }
 
 requests! {
     OutboxRequest, OutboxAnswer;
 
-    /// Takes messages from the outbox of a shard, in order.
+    /// Accepts messages from the outbox of a shard, in order.
     Bring {
         source: ShardId,
         messages: Vec<Brought>,
@@ -33,7 +33,7 @@ requests! {
 
     @notices;
 
-    /// Reports to the source what became of messages that were brought to `target`.
+    /// Reports to the source the outcome of messages that were transferred to `target`.
     Transferred {
         target: ShardId,
         outcome: TransferOutcome,

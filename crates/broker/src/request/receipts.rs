@@ -1,4 +1,4 @@
-//! Requests about messages without receivers, as storage queues have them: each message has a receipt.
+//! Requests about messages without receivers, as in storage queues: each message has a receipt.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -30,21 +30,21 @@ requests! {
         hidden_for: Duration,
     } -> Received;
 
-    /// Hands out up to `count_max` messages, each for `hidden_for`.
+    /// Takes up to `count_max` messages, and hides each for `hidden_for`.
     TakeMessages {
         name: EntityName,
         count_max: usize,
         hidden_for: Duration,
     } -> Vec<Message>;
 
-    /// Shows the first messages that could be taken.
+    /// Shows the first available messages without taking them.
     PeekWaiting {
         name: EntityName,
         count_max: usize,
     } -> Vec<Message>;
 
-    /// Hides a message for `hidden_for` from now, and gives it the body that was written to the batch, if there is one. `None`: the message
-    /// has failed too often and is among the dead letters now.
+    /// Hides a message for `hidden_for` from now, and replaces its body by the one that was written to the batch, if
+    /// there is one. `None`: the message exceeded its delivery count and was dead-lettered.
     ChangeMessage {
         name: EntityName,
         token: LockToken,
@@ -57,7 +57,7 @@ requests! {
         token: LockToken,
     } -> ();
 
-    /// Deletes all messages, held ones too. The answer has their number.
+    /// Deletes all messages, including locked ones. The answer has their number.
     ClearMessages {
         name: EntityName,
     } -> u64;

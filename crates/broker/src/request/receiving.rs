@@ -12,10 +12,10 @@ use crate::reply::Message;
 /// The session that a receiver requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionAsk {
-    /// None: the queue has no sessions.
+    /// No session: the queue has no sessions.
     None,
     Named(SessionId),
-    /// The next session with messages that is free. The shard answers when there is one, or with an error after `timeout`.
+    /// The next free session with messages. The shard answers when there is one, or with an error after `timeout`.
     Next {
         timeout: Duration,
     },
@@ -24,11 +24,11 @@ pub enum SessionAsk {
 /// The effect of a change of credit on a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// None: a drain that is under way goes on.
+    /// No effect: a drain in progress continues.
     Keep,
-    /// Hands out the waiting messages, takes the rest of the credit back and then reports the receiver as drained.
+    /// Delivers the available messages, removes the rest of the credit and then reports the receiver as drained.
     Start,
-    /// Ends a drain. The credit stays.
+    /// Ends a drain. The credit remains.
     Cancel,
 }
 
@@ -69,24 +69,24 @@ requests! {
 
     @notices;
 
-    /// Lets the receiver, or reader, take deliveries until there were `limit` in all. A running count, so that it includes deliveries that are
-    /// on their way to the peer.
+    /// Permits deliveries to the receiver, or reader, up to a total of `limit`. The total includes deliveries in flight
+    /// to the peer.
     Credit {
         receiver: ReceiverId,
         limit: u64,
         drain: Drain,
     }
 
-    /// Lets the receiver take deliveries until there were `limit` in all, none less urgent than `not_after`, and no more than there are now.
-    /// [`ReceiverReply::Drained`](crate::ReceiverReply::Drained) reports the end. See [`Watch`].
+    /// Permits deliveries to the receiver up to a total of `limit`, none less urgent than `not_after`, and no more than
+    /// are available now. [`ReceiverReply::Drained`](crate::ReceiverReply::Drained) reports the end. See [`Watch`].
     Take {
         receiver: ReceiverId,
         limit: u64,
         not_after: Option<Timestamp>,
     }
 
-    /// Makes the shard report the next message of the receiver's queue by [`ReceiverReply::Head`](crate::ReceiverReply::Head), now and on each
-    /// change. `None` stops the reports.
+    /// Subscribes to the next message of the receiver's queue: the shard reports it by
+    /// [`ReceiverReply::Head`](crate::ReceiverReply::Head), now and on each change. `None` stops the reports.
     Watch {
         receiver: ReceiverId,
         serial: Option<u32>,

@@ -38,7 +38,7 @@ requests! {
         top: usize,
     } -> Vec<RuleInfo>;
 
-    /// Explains what a topic would do with a message that has these properties.
+    /// Explains how a topic would route a message that has these properties.
     Explain {
         name: EntityName,
         view: Bytes,

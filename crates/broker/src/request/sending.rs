@@ -1,4 +1,4 @@
-//! Requests that store messages, and that cancel scheduled ones.
+//! Requests that store messages or cancel scheduled ones.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub struct SendMessages {
     pub messages: Range<usize>,
 }
 
-/// Consecutive sends to one entity, each with an outcome of its own.
+/// Consecutive sends to one entity, each with its own outcome.
 #[derive(Debug)]
 pub struct SendRun {
     pub entity: EntityId,
@@ -62,7 +62,7 @@ requests! {
         numbers: Vec<SequenceNumber>,
     } -> ();
 
-    /// Deletes large bodies that no message will use. The batch holds their places.
+    /// Deletes large bodies that no message will use. The batch contains their places.
     GiveUpBodies {
         messages: Range<usize>,
     } -> ();

@@ -6,7 +6,7 @@ use peeklock_types::{SessionId, Timestamp};
 
 use super::requests;
 
-/// A session, and the receiver that claims to hold it.
+/// A session, and the receiver that claims to have locked it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionHold {
     pub session: SessionId,
@@ -16,7 +16,7 @@ pub struct SessionHold {
 requests! {
     SessionRequest, SessionAnswer;
 
-    /// Renews the lock of a session. The answer has its new end.
+    /// Renews the lock of a session. The answer has its new expiry time.
     RenewSession {
         entity: EntityId,
         hold: SessionHold,

@@ -1,4 +1,4 @@
-//! Requests about locks: settlements, renewals, and messages that are deleted in bulk.
+//! Requests about locks: settlements, renewals, and bulk deletion of messages.
 
 use peeklock_engine::{EntityId, Settlement};
 use peeklock_types::{LockToken, SubQueue, Timestamp};
@@ -15,7 +15,7 @@ pub struct Settle {
     pub settlement: Settlement,
 }
 
-/// Consecutive settlements in one entity, each with an outcome of its own.
+/// Consecutive settlements in one entity, each with its own outcome.
 #[derive(Debug)]
 pub struct SettleRun {
     pub entity: EntityId,
@@ -66,14 +66,15 @@ requests! {
         hold: Option<SessionHold>,
     } -> ();
 
-    /// Renews locks: all or none. The answer has the new end of each.
+    /// Renews locks: all or none. The answer has the new expiry time of each.
     RenewLocks {
         entity: EntityId,
         sub_queue: SubQueue,
         tokens: Vec<LockToken>,
     } -> Vec<Timestamp>;
 
-    /// Deletes messages that no receiver holds: the oldest `count_max` of those that were enqueued before `before`. The answer has their number.
+    /// Deletes messages that are not locked: the oldest `count_max` of those that were enqueued before `before`. The
+    /// answer has their number.
     Purge {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -81,7 +82,8 @@ requests! {
         count_max: Option<u64>,
     } -> u64;
 
-    /// Does the same within a session that the peer holds. If fewer than `count_max` were deleted, more may be left for the next request.
+    /// Deletes messages of a session that the peer has locked, as [`Purge`]. If fewer than `count_max` were deleted,
+    /// more may be left for the next request.
     PurgeSession {
         entity: EntityId,
         hold: SessionHold,
@@ -91,7 +93,7 @@ requests! {
 
     @notices;
 
-    /// Returns a delivery that never reached its receiver to its queue, uncounted.
+    /// Returns a delivery that never reached its receiver to its queue. It does not count as a delivery.
     Release {
         entity: EntityId,
         sub_queue: SubQueue,

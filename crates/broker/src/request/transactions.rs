@@ -17,7 +17,7 @@ pub struct TransactionSettle {
     pub settlement: Settlement,
 }
 
-/// Sets the state of a session as part of a transaction.
+/// A session state that is set as part of a transaction.
 #[derive(Clone, Debug)]
 pub struct TransactionState {
     pub entity: EntityId,
@@ -36,7 +36,7 @@ pub struct TransactionSend {
 requests! {
     TransactionRequest, TransactionAnswer;
 
-    /// Checks that the lock is held now: a settlement of it takes part in a transaction.
+    /// Checks that the lock is held now, for a settlement that is part of a transaction.
     CheckLock {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -60,8 +60,8 @@ requests! {
         count: usize,
     } -> Vec<SequenceNumber>;
 
-    /// Applies settlements of one queue and sends to any: all or none. A send to another shard goes by way of `entity`. Scheduled messages to
-    /// cancel and states to set are of entities of the same shard.
+    /// Applies settlements of one queue and sends to any: all or none. A send to another shard is forwarded by
+    /// `entity`. Scheduled messages to cancel and states to set are of entities of the same shard.
     Commit {
         entity: EntityId,
         settles: Vec<TransactionSettle>,

@@ -1,4 +1,4 @@
-//! The way of commit groups into the log.
+//! Appends finished commit groups to the log.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use peeklock_types::CommitGroupNumber;
 use super::Failure;
 
 pub(crate) struct Appending {
-    /// Commit groups that were not appended yet, mostly because the log had no room.
+    /// Commit groups that are not appended yet, usually because the log had no room.
     finished: VecDeque<Payload>,
     appended: CommitGroupNumber,
     durable: CommitGroupNumber,
@@ -37,7 +37,7 @@ impl Appending {
         Ok(())
     }
 
-    /// Returns whether the log has taken every finished commit group. The shard begins no new batch before that.
+    /// Returns whether the log has accepted every finished commit group. The shard starts no new batch before that.
     pub(crate) fn has_room(&self) -> bool {
         self.finished.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Effects that wait until the facts behind them are durable, and space that may be given back after that.
+//! Effects that wait until the facts behind them are durable, and space that can be released after that.
 
 use std::collections::VecDeque;
 
@@ -15,20 +15,20 @@ pub(crate) struct HeldEffects {
     effects: Vec<Effect>,
     freed: Vec<StoredBody>,
     held: VecDeque<Held>,
-    /// Each with the number of reads that must have finished before.
+    /// Cleanups, each with the number of reads that must finish before it.
     cleanups: VecDeque<(u64, Cleanup)>,
-    /// Bodies of messages that are gone, which a peer still reads.
+    /// Bodies of removed messages that a peer still reads.
     lingering: Vec<StoredBody>,
 }
 
-/// Effects that wait for a commit group, and the space that may be given back then.
+/// Effects that wait for a commit group, and the space that can be released then.
 pub(crate) struct Held {
     after: CommitGroupNumber,
     pub(crate) effects: Vec<Effect>,
     pub(crate) cleanup: Option<Cleanup>,
 }
 
-/// Space that can be given back once certain reads are done.
+/// Space that can be released once certain reads are done.
 pub(crate) enum Cleanup {
     Trim(Trim),
     Forget(Vec<StoredBody>),
@@ -43,7 +43,7 @@ impl HeldEffects {
         self.effects.extend(effects);
     }
 
-    /// Adds a delivery. It joins the last effect if that delivers to the same receiver.
+    /// Adds a delivery. It is merged into the last effect if that delivers to the same receiver.
     pub(crate) fn push_delivery(&mut self, delivery: Delivery) {
         match self.effects.last_mut() {
             Some(Effect::Deliveries(run))
@@ -88,7 +88,7 @@ impl HeldEffects {
         self.held.pop_front_if(|held| held.after <= durable)
     }
 
-    /// Lets a cleanup wait until `reads` reads have finished: they were started while the bodies were needed.
+    /// Postpones a cleanup until `reads` reads have finished: they were started while the bodies were needed.
     pub(crate) fn clean_up_after(&mut self, reads: u64, cleanup: Cleanup) {
         self.cleanups.push_back((reads, cleanup));
     }

@@ -1,8 +1,8 @@
-//! One task that owns a shard: its engine, its log, and what waits for the log.
+//! One task that owns a shard: its engine, its log, and the effects that wait for the log.
 //!
-//! A round takes every batch that waits, decides each request, hands out messages, and appends one group with all facts. The effects of a
-//! round are held until its group is durable. While the disk works, the next round is decided: the engine's memory runs ahead of the disk,
-//! what others see does not.
+//! A round takes every waiting batch, decides each request, delivers messages, and appends one group with all facts.
+//! The effects of a round are held until its group is durable. The next round is decided while the disk works: the
+//! engine's memory is ahead of the disk, but the effects that leave the shard are not.
 
 mod appending;
 mod held;
@@ -38,23 +38,24 @@ use held::{Cleanup, HeldEffects};
 use receivers::Receivers;
 use transfers::Transfers;
 
-/// A group this large is appended before more is added to it.
+/// The size from which a group is appended before more is added to it.
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
-/// Batches taken in one round.
+/// The maximum number of batches in one round.
 const ROUND_BATCHES_MAX: usize = 256;
-/// When the log had no room although nothing of this shard waits for the disk, nobody says when there is some again.
+/// The interval between retries while the log has no room although nothing of this shard waits for the disk. In this
+/// case no notification follows when there is room again.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
-/// How often an idle shard looks whether the log wants something of it, so that it does not pin old segments.
+/// The interval at which an idle shard checks for requests of the log, so that it does not pin old segments.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(2);
 
 pub(crate) struct Envelope {
     pub(crate) peer: Peer,
     pub(crate) batch: Batch,
-    /// Taken until the batch is done, if it has very many messages.
+    /// The permit of a batch with very many messages, held until the batch is done.
     pub(crate) place: Option<OwnedSemaphorePermit>,
 }
 
-/// What recovery has found of a shard.
+/// The recovered state of a shard.
 pub(crate) struct RecoveredShard<L> {
     pub(crate) id: ShardId,
     pub(crate) state: State,
@@ -72,7 +73,7 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) clock: Clock,
     incoming: mpsc::Receiver<Envelope>,
     pub(crate) outgoing: Outgoing<L::BodyReader>,
-    /// Events on their way to readers.
+    /// Events in flight to readers.
     pub(crate) reading: Reading<L::BodyReader>,
     pub(crate) receivers: Receivers,
     pub(crate) describe: Describe,
@@ -82,10 +83,10 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) hub_output: peeklock_hubs::Output,
     pub(crate) group: GroupBuilder,
     pub(crate) appending: Appending,
-    /// Messages may wait for receivers with credit, because the log had no room for the locks.
+    /// Messages may be waiting for receivers with credit, because the log had no room for the locks.
     owes_delivery: bool,
     pub(crate) held: HeldEffects,
-    /// When the engine noted last how the classes of its queues stand.
+    /// The time of the engine's last sample of the classes of its queues.
     pub(crate) sampled_at: Timestamp,
     pub(crate) damage: Arc<DamageCounts>,
     pub(crate) blob_share: BlobShare,
@@ -143,7 +144,7 @@ impl<L: Log> Shard<L> {
         }
         if let Err(failure) = &result {
             tracing::error!(shard = self.id.0, "the shard has stopped: {failure}");
-            // Those whose requests were not even looked at must hear it too.
+            // Peers whose requests were not decided must receive the reason, too.
             self.incoming.close();
             while let Ok(envelope) = self.incoming.try_recv() {
                 self.outgoing.join(&envelope.peer);
@@ -153,7 +154,8 @@ impl<L: Log> Shard<L> {
         result
     }
 
-    /// A last snapshot, so that the next start reads little and the log can let go of its segments. Nothing depends on it.
+    /// Writes a last snapshot, so that the next start reads little and the log can release its segments. The snapshot
+    /// is optional.
     async fn rest(&mut self) {
         let Some((trim, payload)) =
             self.housekeeping.last_snapshot(&mut self.state, self.appending.appended())
@@ -194,7 +196,7 @@ impl<L: Log> Shard<L> {
                     open = count > 0;
                     waiting.extend(taken.drain(..));
                     self.round(&mut waiting)?;
-                    // Neither may keep the other waiting: readers that catch up, or a stream of requests.
+                    // Neither readers that catch up nor a stream of requests may starve the other.
                     if let Some(read) = self.reading.try_done() {
                         self.on_read(read)?;
                     }
@@ -223,7 +225,7 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// Decides what waits, as long as the log takes it.
+    /// Decides the waiting batches, as long as the log accepts them.
     fn round(&mut self, waiting: &mut VecDeque<Envelope>) -> Result<(), Failure> {
         let now = self.clock.now();
         self.state.engine.tick(now, &mut self.output);
@@ -249,7 +251,7 @@ impl<L: Log> Shard<L> {
         if !lingering.is_empty() {
             self.forget_bodies(lingering);
         }
-        // A snapshot must hold exactly what the log holds: nothing that was decided may still be outside of it.
+        // A snapshot must contain exactly the facts in the log: no decided fact may still be outside of it.
         let may_snapshot = self.appending.has_room() && self.group.is_empty();
         let report =
             self.housekeeping.start(&mut self.state, &mut self.log, self.appending.appended(), may_snapshot);
@@ -272,7 +274,7 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// Returns whether the group in the making should be appended before more is added to it.
+    /// Returns whether the group under construction should be appended before more is added to it.
     pub(crate) fn is_group_large(&self) -> bool {
         self.group.size_bytes() >= GROUP_BYTES_MAX
     }
@@ -297,7 +299,7 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    /// Hands out what can be handed out and ends the group, as often as there is more than one group can hold.
+    /// Delivers messages and ends the group, repeatedly if there is more than one group can contain.
     pub(crate) fn deliver_and_append(&mut self, now: Timestamp) -> Result<(), Failure> {
         self.append_finished()?;
         self.owes_delivery = !self.appending.has_room();
@@ -315,7 +317,7 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// Takes over what the engine has put into its output.
+    /// Collects the output of the engine.
     pub(crate) fn collect(&mut self) {
         for fact in self.output.facts.drain(..) {
             self.group.put_fact(&fact);
@@ -341,7 +343,7 @@ impl<L: Log> Shard<L> {
         self.held.free(freed.map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }));
     }
 
-    /// Makes one run of the deliveries to each receiver. Within a run they keep their order.
+    /// Combines the deliveries to each receiver into one run. Within a run they keep their order.
     fn collect_deliveries(&mut self) {
         let deliveries = &mut self.output.deliveries;
         if deliveries.is_empty() {
@@ -363,8 +365,8 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// Between the steps of a request that has many: a group has a limit, and what is beyond it stops the shard. What must be durable together
-    /// is one step.
+    /// Ends a large group between the steps of a long request: a group has a limit, and exceeding it stops the shard.
+    /// Facts that must be durable together are in one step.
     pub(crate) fn end_large_group(&mut self) {
         if self.group.size_bytes() >= GROUP_BYTES_MAX && !self.group.is_empty() {
             let payload = self.group.finish();
@@ -372,7 +374,7 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    /// Ends the group in the making and appends what is finished, in order, until the log has no room.
+    /// Ends the group under construction and appends finished groups in order, until the log has no room.
     fn append_finished(&mut self) -> Result<(), Failure> {
         if !self.group.is_empty() {
             let payload = self.group.finish();
@@ -383,7 +385,7 @@ impl<L: Log> Shard<L> {
 
     pub(crate) fn hold(&mut self) {
         self.held.extend(self.transfers.start(&self.state.engine));
-        // What was decided may rest on any fact decided before it, so it waits for all of them.
+        // A decision may depend on any earlier fact, so its effects wait for all of them.
         self.held.hold(self.group.newest_with_facts());
         self.release();
     }
@@ -396,7 +398,7 @@ impl<L: Log> Shard<L> {
     fn on_durable(&mut self, watermark: CommitGroupNumber) -> Result<(), Failure> {
         self.appending.set_durable(watermark);
         self.release();
-        // Readers that were handed what is durable now can have more.
+        // Readers whose runs are now durable can get more.
         self.serve_readers();
         self.hold();
         self.append_finished()?;
@@ -428,7 +430,7 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    /// Gives space back, but not before the reads are done that were started while the bodies were still needed.
+    /// Releases space after the end of all reads that were started while the bodies were still needed.
     fn clean_up(&mut self) {
         while let Some(cleanup) = self.held.next_cleanup(self.outgoing.finished()) {
             match cleanup {
@@ -444,14 +446,15 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    /// A large body stays as long as it is being read: under receive-and-delete its message is gone before it has left.
+    /// Releases bodies, but keeps a large body while it is being read: under receive-and-delete its message is removed
+    /// before the body is sent.
     fn forget_bodies(&mut self, bodies: Vec<StoredBody>) {
         let (held, free): (Vec<_>, Vec<_>) = bodies.into_iter().partition(|body| self.outgoing.is_held(body));
         self.held.linger(held);
         self.log.release(&free);
     }
 
-    /// Messages whose receiver was gone before they could leave return to the queue.
+    /// Returns messages whose receiver was gone before delivery to the queue.
     fn give_back(&mut self) -> Result<(), Failure> {
         let undeliverable = self.outgoing.take_undeliverable();
         if undeliverable.is_empty() {
@@ -493,7 +496,7 @@ impl<L: Log> Shard<L> {
                 if let Some(poisoned) = error.poisoned() {
                     return Err(poisoned.into());
                 }
-                // The log is as long as it was; a later try may fare better.
+                // The log keeps its length; a later try may succeed.
                 if error.is_overtaken() {
                     tracing::debug!(shard = self.id.0, "a body was settled while it was moved: {error}");
                 } else {
@@ -506,11 +509,11 @@ impl<L: Log> Shard<L> {
     }
 
     fn record_moves(&mut self, moved: Vec<Moved>) -> Result<(), Failure> {
-        // Copies that no message needs any more: settled while they were made.
+        // Copies that no message needs any more, because it was settled during the copy.
         let mut unused: FxHashMap<BodyRef, u32> = FxHashMap::default();
         unused.extend(moved.iter().filter_map(|moved| Some((moved.to?, moved.body.size_bytes))));
         for Moved { body, to } in moved {
-            // Another message with the same body may have moved before.
+            // Another message with the same body may have been moved before.
             let Some(to) = to.or_else(|| self.state.engine.copy_of(body.place)) else { continue };
             let (entity, number) = (body.entity, body.sequence_number);
             if self.state.engine.move_body(entity, number, body.place, to, &mut self.output) {
@@ -538,14 +541,14 @@ impl<L: Log> Shard<L> {
         Ok(())
     }
 
-    /// The old places are free once the moves are durable.
+    /// Reports the moves to the log. The old places are free once the moves are durable.
     fn report_moves(&mut self) {
         let trim = self.housekeeping.report(&mut self.state, self.appending.appended());
         self.hold_cleanup(Cleanup::Trim(trim));
     }
 }
 
-/// What a receiver hears whose attachment ended before it began.
+/// Returns the error for a receiver whose attachment ended before it started.
 fn refused(reason: CloseReason) -> Error {
     match reason {
         CloseReason::NoSession | CloseReason::SessionLockLost => Error::NoSession,

@@ -10,13 +10,13 @@ use crate::request::receiving::Attach;
 
 #[derive(Default)]
 pub(crate) struct Receivers {
-    /// Detached when their peer is gone.
+    /// The receivers of each peer, detached when the peer is gone.
     of_peer: FxHashMap<PeerId, Vec<ReceiverId>>,
-    /// Deliveries to each receiver so far.
+    /// The number of deliveries to each receiver so far.
     delivered: FxHashMap<ReceiverId, u64>,
-    /// Receivers that wait for a session, and the request to answer.
+    /// Receivers that wait for a session, with the request to answer.
     waiting: FxHashMap<ReceiverId, (PeerId, Ticket<Attach>)>,
-    /// Closed when their reader has lost its partition.
+    /// The fence of each reader, closed when the reader has lost its partition.
     fences: FxHashMap<ReceiverId, Fence>,
 }
 
@@ -40,7 +40,8 @@ impl Receivers {
         self.waiting.remove(&receiver)
     }
 
-    /// Removes a receiver from its peer. A connection may ask for sessions in vain for weeks, so closed ones must not stay.
+    /// Removes a receiver from its peer. A connection may request sessions in vain for weeks, so closed receivers must
+    /// not accumulate.
     pub(crate) fn leave(&mut self, receiver: ReceiverId) {
         if let Some(receivers) = self.of_peer.get_mut(&PeerId::of(receiver)) {
             receivers.retain(|other| *other != receiver);
@@ -69,13 +70,13 @@ impl Receivers {
         *self.delivered.entry(receiver).or_default() += 1;
     }
 
-    /// Takes back the count of a delivery that cannot be made. Returns whether the receiver is attached.
+    /// Removes a failed delivery from the count. Returns whether the receiver is attached.
     pub(crate) fn uncount_delivery(&mut self, receiver: ReceiverId) -> bool {
         let count = self.delivered.get_mut(&receiver);
         count.map(|count| *count = count.saturating_sub(1)).is_some()
     }
 
-    /// Returns the credit that is left of a running limit.
+    /// Returns the remaining credit of a running limit.
     pub(crate) fn credit_upto(&self, receiver: ReceiverId, limit: u64) -> u32 {
         let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
         u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX)

@@ -1,4 +1,4 @@
-//! Messages of the outbox on their way to other shards: one batch for each shard at a time.
+//! Messages of the outbox in flight to other shards: one batch per shard at a time.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,18 @@ use peeklock_types::ShardId;
 
 use crate::outgoing::Effect;
 
-/// Messages, and their bytes, that travel to another shard at a time.
+/// The maximum number of messages, and of their bytes, in flight to another shard.
 const COUNT_MAX: usize = 256;
 const BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Default)]
 pub(crate) struct Transfers {
-    /// Shards that a batch is on its way to.
+    /// Shards with a batch in flight to them.
     bringing: BTreeSet<ShardId>,
 }
 
 impl Transfers {
-    /// Returns a batch for each shard that has messages to get and no batch on its way.
+    /// Returns a batch for each shard that has messages in the outbox and no batch in flight.
     pub(crate) fn start(&mut self, engine: &Engine) -> Vec<Effect> {
         let idle: Vec<_> = engine.transfer_targets().filter(|shard| !self.bringing.contains(shard)).collect();
         let mut started = Vec::new();

@@ -1,4 +1,4 @@
-//! Guards what happens between queues: forwarding and transactions, which may cross shards, arrive once and lose nothing.
+//! Tests of messages between queues: forwarding and transactions may cross shards, deliver once and lose nothing.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn forwarding(target: &str) -> QueueSettings {
     QueueSettings { forward_to: Some(name(target)), ..QueueSettings::default() }
 }
 
-/// A name like `near`, owned by another shard.
+/// Returns the name of an entity that another shard than that of `near` owns.
 fn far_from(near: &str) -> String {
     let names = (0..).map(|number| format!("far{number}"));
     names
@@ -35,11 +35,11 @@ async fn wait_for(queue: &mut TestQueue<'_>, sub_queue: SubQueue, count: usize) 
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    panic!("{count} messages do not come");
+    panic!("{count} messages did not arrive");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forwarded_message_arrives_in_another_shard_and_is_gone_here() {
+async fn a_forwarded_message_arrives_in_another_shard_and_leaves_its_source() {
     let rig = Rig::start().await;
     let far = far_from("near");
     let mut target = rig.queue(&far).await;
@@ -54,7 +54,7 @@ async fn a_forwarded_message_arrives_in_another_shard_and_is_gone_here() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_at_any_point_of_a_transfer_neither_loses_nor_doubles() {
+async fn a_crash_at_any_point_of_a_transfer_neither_loses_nor_duplicates() {
     for turns in 0..60 {
         let rig = Rig::start().await;
         let far = far_from("near");
@@ -81,7 +81,7 @@ async fn a_crash_at_any_point_of_a_transfer_neither_loses_nor_doubles() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_whose_target_is_gone_or_disabled_is_set_aside_and_blocks_nothing() {
+async fn a_message_whose_target_is_missing_or_disabled_is_dead_lettered_and_blocks_no_other() {
     let rig = Rig::start().await;
     let far = far_from("near");
     let disabled = QueueSettings { status: QueueStatus::SendDisabled, ..QueueSettings::default() };
@@ -148,7 +148,7 @@ async fn a_transaction_completes_and_sends_to_any_shard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_with_a_lost_lock_does_nothing() {
+async fn a_transaction_with_a_lost_lock_changes_nothing() {
     let rig = Rig::start().await;
     let far = far_from("near");
     let mut target = rig.queue(&far).await;
@@ -163,7 +163,7 @@ async fn a_transaction_with_a_lost_lock_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_committed_transaction_survives_a_crash_whole() {
+async fn a_committed_transaction_survives_a_crash_completely() {
     for turns in 0..30 {
         let rig = Rig::start().await;
         let far = far_from("near");
@@ -205,7 +205,7 @@ async fn messages_with_many_changed_properties_are_forwarded_without_stopping_th
             Err(_) => answers += 1,
         }
     }
-    // All at once, so that they travel together.
+    // All in one batch, so that they are transferred together.
     let mut batch = Batch::default();
     for token in tokens {
         let patch = Some(bytes::Bytes::from(vec![0; 60_000]));
@@ -229,14 +229,14 @@ async fn messages_with_many_changed_properties_are_forwarded_without_stopping_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_transaction_sent_elsewhere_survives_the_queue_that_it_settled() {
+async fn a_queue_is_not_deleted_before_the_messages_of_its_transaction_have_left() {
     let rig = Rig::start().await;
     let far = far_from("near");
     let mut target = rig.queue(&far).await;
     let mut queue = rig.queue("near").await;
     queue.send(b"job").await;
     let settle = receive_one(&mut queue).await;
-    // The commit, and right behind it the end of the queue: as near to each other as two can be.
+    // The deletion of the queue directly follows the commit, in the same batch.
     let mut batch = Batch::default();
     let mut messages = batch.messages();
     messages.add(write(b"result", None)).unwrap();
@@ -247,12 +247,15 @@ async fn what_a_transaction_sent_elsewhere_survives_the_queue_that_it_settled() 
     batch.ask(Ticket::new(10), Delete { name: name("near"), expected: None });
     queue.hand_over(batch).await;
     queue.answer::<Commit>().await.expect("committed");
-    assert!(queue.answer::<Delete>().await.is_err(), "the queue goes when the message has left");
+    assert!(
+        queue.answer::<Delete>().await.is_err(),
+        "a queue must not be deleted before the message has left it"
+    );
     assert_eq!(wait_for(&mut target, SubQueue::Main, 1).await, [&b"result"[..]]);
     tokio::time::sleep(Duration::from_millis(10)).await;
     let mut other = rig.queue("near").await;
     let delete = Delete { name: name("near"), expected: None };
-    other.ask(delete).await.expect("nothing is on its way any more");
+    other.ask(delete).await.expect("no transfer is in progress any more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
-//! Guards blobs as shards run them: what was answered outlives a crash, with and without a snapshot, tags never come back, of two who claim
-//! the same blob one wins, leases hold for as long as they were given, and containers of all shards are one list and share one budget.
+//! Tests of blobs in shards: confirmed changes survive a crash, with and without a snapshot; ETags are never reused; of
+//! two concurrent claims of a blob one succeeds; leases last for their duration; and containers of all shards form one
+//! list and share one budget.
 
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ async fn claim(rig: &Rig, owner: &str, condition: Condition) -> Result<Etag, Ref
 }
 
 #[tokio::test]
-async fn claims_outlive_a_crash_and_one_of_two_wins() {
+async fn claims_survive_a_crash_and_one_of_two_succeeds() {
     let rig = Rig::start().await;
     rig.broker.create_container(container("checkpoints"), Metadata::default()).await.unwrap();
     let (one, other) = tokio::join!(claim(&rig, "a", if_new()), claim(&rig, "b", if_new()));
@@ -70,7 +71,7 @@ async fn claims_outlive_a_crash_and_one_of_two_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_holds_blobs_and_their_tags() {
+async fn a_snapshot_contains_blobs_and_their_etags() {
     let rig = Rig::start().await;
     rig.broker.create_container(container("checkpoints"), metadata(&[("a", "b")])).await.unwrap();
     let first = claim(&rig, "a", if_new()).await.unwrap();
@@ -86,11 +87,11 @@ async fn a_snapshot_holds_blobs_and_their_tags() {
     let gone = rig.broker.blob(checkpoints, blob(OWNERSHIP)).await.unwrap_err();
     assert!(matches!(refused(gone), Refused::NoSuchBlob { .. }));
     let third = claim(&rig, "c", if_new()).await.unwrap();
-    assert!(third > second, "a tag came back");
+    assert!(third > second, "an ETag was reused");
 }
 
 #[tokio::test]
-async fn containers_of_all_shards_are_one_list() {
+async fn containers_of_all_shards_form_one_list() {
     let rig = Rig::start().await;
     let names: Vec<String> = (0..20).map(|number| format!("box-{number:02}")).collect();
     for name in &names {
@@ -129,7 +130,7 @@ async fn checkpoints_of_stock_stores_are_found_by_hub() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_outlive_a_crash_and_end_in_time() {
+async fn leases_survive_a_crash_and_expire_on_time() {
     let rig = Rig::start().await;
     rig.broker.create_container(container("checkpoints"), Metadata::default()).await.unwrap();
     claim(&rig, "a", if_new()).await.unwrap();

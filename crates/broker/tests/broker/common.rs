@@ -1,4 +1,4 @@
-//! A broker over a journal in memory, and a peer that talks to it in short sentences.
+//! A broker over a journal in memory, and a peer with short calls for tests.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Rig {
         Rig { journal, broker, running }
     }
 
-    /// Everything in memory is gone; what the journal calls durable comes back.
+    /// Restarts the broker: everything in memory is lost, and the durable state is recovered from the journal.
     pub(crate) async fn crash(self) -> Self {
         let Rig { journal, broker, running } = self;
         drop((broker, running));
@@ -77,11 +77,11 @@ impl TestPeer {
     pub(crate) async fn answer<R: Ask>(&mut self) -> Result<R::Answer, Error> {
         match self.next().await {
             Reply::Answer(answer) => R::answered(answer).expect("the answer to this request").result,
-            other => panic!("an answer was expected, not {other:?}"),
+            other => panic!("expected an answer, got {other:?}"),
         }
     }
 
-    /// Nothing comes although everybody who could work has worked.
+    /// Returns whether no reply arrives after all tasks had time to work.
     pub(crate) async fn stays_silent(&mut self) -> bool {
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -90,7 +90,7 @@ impl TestPeer {
     }
 }
 
-/// Takes runs apart.
+/// Splits runs into single replies.
 fn one_by_one(reply: Reply) -> Vec<Reply> {
     match reply {
         Reply::Answer(Answer::Sent(run)) => {
@@ -127,7 +127,7 @@ impl TestQueue<'_> {
         self.hand_over(Batch::from(request)).await;
     }
 
-    /// Sends a request and does not wait for its answer.
+    /// Sends a request without waiting for its answer.
     pub(crate) async fn start<R: Ask>(&mut self, request: R) {
         let mut batch = Batch::default();
         batch.ask(Ticket::new(0), request);
@@ -154,7 +154,7 @@ impl TestQueue<'_> {
         }
     }
 
-    /// Asks for the message to be stored; does not wait.
+    /// Starts to send a message without waiting for the answer.
     pub(crate) async fn start_send(&mut self, body: &[u8]) {
         self.start_send_with(body, None).await;
     }
@@ -172,7 +172,7 @@ impl TestQueue<'_> {
         self.answer::<SendMessages>().await
     }
 
-    /// Asks for a receiver on a session; does not wait.
+    /// Starts to attach a receiver to a session without waiting for the answer.
     pub(crate) async fn start_accept(&mut self, local: u32, session: SessionAsk) -> ReceiverId {
         let receiver = self.peer.peer.id.receiver(local);
         let (entity, sub_queue, mode) = (self.entity, SubQueue::Main, ReceiveMode::PeekLock);
@@ -206,7 +206,7 @@ impl TestQueue<'_> {
     pub(crate) async fn delivery(&mut self) -> (Delivery, Bytes) {
         match delivered(self.peer.next().await) {
             Ok(Delivered { delivery, body: DeliveredBody::Whole(body) }) => (delivery, body),
-            other => panic!("a delivery was expected, not {other:?}"),
+            other => panic!("expected a delivery, got {other:?}"),
         }
     }
 
@@ -215,7 +215,7 @@ impl TestQueue<'_> {
         self.ask(Settle { entity, sub_queue, token, settlement }).await
     }
 
-    /// The bodies of all messages, in order.
+    /// Returns the bodies of all messages, in order.
     pub(crate) async fn peek(&mut self) -> Vec<Bytes> {
         self.peek_at(SubQueue::Main).await
     }
@@ -227,7 +227,7 @@ impl TestQueue<'_> {
     }
 }
 
-/// Returns the delivery of a reply that brings one.
+/// Returns the delivery of a reply, if it contains one.
 pub(crate) fn delivered(reply: Reply) -> Result<Delivered, Reply> {
     match reply {
         Reply::Receiver(ReceiverReply::Deliveries(mut run)) if run.deliveries.len() == 1 => {
@@ -237,7 +237,7 @@ pub(crate) fn delivered(reply: Reply) -> Result<Delivered, Reply> {
     }
 }
 
-/// Writes a body, and says what the queue must know of it.
+/// Writes a body, and returns the attributes that the queue needs.
 pub(crate) fn write(
     body: &[u8],
     attributes: Option<Attributes>,

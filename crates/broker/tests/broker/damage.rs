@@ -1,5 +1,5 @@
-//! Guards what happens when the disk gives back something else than was written: it is told and counted, what is lost is set aside durably,
-//! the rest goes on, and the log gets its space back.
+//! Tests of a disk that returns other bytes than were written: the damage is logged and counted, lost messages and
+//! events are durably set aside, the others are served, and the log can reuse its space.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use peeklock_types::{
     SequenceNumber, ShardId, SubQueue,
 };
 
-/// Sends these messages, each in a group of its own, and tells the groups.
+/// Sends these messages, each in its own commit group, and returns the groups.
 async fn send(rig: &Rig, queue: &mut TestQueue<'_>, bodies: &[&[u8]]) -> Vec<CommitGroupNumber> {
     let mut groups = Vec::new();
     for body in bodies {
@@ -56,7 +56,7 @@ async fn evacuate(rig: &Rig, shard: ShardId) -> CommitGroupNumber {
 }
 
 #[tokio::test(start_paused = true)]
-async fn damaged_bodies_leave_the_log_as_dead_letters_and_all_others_as_they_are() {
+async fn damaged_bodies_leave_the_log_as_dead_letters_and_others_are_unchanged() {
     let rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     let bodies: Vec<Vec<u8>> = (0..40_u8).map(|number| vec![number; 10]).collect();
@@ -68,7 +68,7 @@ async fn damaged_bodies_leave_the_log_as_dead_letters_and_all_others_as_they_are
         rig.journal.damage_group(shard, groups[at]);
     }
     let upto = evacuate(&rig, shard).await;
-    assert!(rig.journal.trimmed(shard) >= upto, "nothing holds the log");
+    assert!(rig.journal.trimmed(shard) >= upto, "the log is not trimmed");
     assert_eq!(rig.broker.damage(), Damage { message_count: 4, event_count: 0 });
     assert_eq!(dead_letters(&mut queue).await, [damaged(1), damaged(18), damaged(19), damaged(40)]);
     assert_eq!(queue.peek().await.len(), 36);
@@ -78,11 +78,11 @@ async fn damaged_bodies_leave_the_log_as_dead_letters_and_all_others_as_they_are
     let found = queue.peek().await;
     assert!(found.iter().all(|body| bodies.contains(&&body[..])) && found.len() == 36);
     evacuate(&rig, shard).await;
-    assert_eq!(rig.broker.damage(), Damage::default(), "it is told once");
+    assert_eq!(rig.broker.damage(), Damage::default(), "the damage is reported once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_damaged_body_in_a_cold_segment_keeps_no_other_there() {
+async fn a_damaged_body_in_a_cold_segment_does_not_block_the_move_of_others() {
     let rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     send(&rig, &mut queue, &[b"one"]).await;
@@ -109,22 +109,22 @@ async fn a_receiver_gets_the_next_message_in_place_of_a_damaged_one() {
     let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
     queue.credit(receiver, 1, false).await;
     let (delivery, body) = queue.delivery().await;
-    assert_eq!(body, &b"two"[..], "its credit is not used up by what it never got");
+    assert_eq!(body, &b"two"[..], "the damaged message must not use up the receiver's credit");
     queue.settle(delivery.token, Settlement::Complete).await.unwrap();
     assert_eq!(dead_letters(&mut queue).await, [damaged(1)]);
     assert_eq!(rig.broker.damage().message_count, 1);
 }
 
-/// Empty bodies lie in places of their own: none is moved or forgotten for another.
+/// Empty bodies have places of their own, so none is moved or released in place of another.
 #[tokio::test(start_paused = true)]
-async fn bodies_that_are_lost_together_are_told_apart() {
+async fn bodies_that_are_lost_together_are_distinguished() {
     let rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     let groups = send(&rig, &mut queue, &[b"one", b"two"]).await;
     let shard = queue.shard_id();
     rig.journal.cool(shard);
     groups.iter().for_each(|group| rig.journal.damage_group(shard, *group));
-    assert_eq!(queue.peek().await.len(), 0, "a look finds the damage, too");
+    assert_eq!(queue.peek().await.len(), 0, "a peek must also detect the damage");
     assert_eq!(dead_letters(&mut queue).await, [damaged(1), damaged(2)]);
     queue.send(b"three").await;
     evacuate(&rig, shard).await;
@@ -157,7 +157,7 @@ impl<'r> TestReader<'r> {
         shard.send(self.peer.peer.clone(), batch.into()).await.unwrap();
     }
 
-    /// Stores one event in a group of its own, and tells the group.
+    /// Stores one event in its own commit group, and returns the group.
     async fn append(&mut self, number: u64) -> CommitGroupNumber {
         let mut block = Block::with_capacity(0);
         let written: Result<(), Infallible> = block.add(|out| {
@@ -183,7 +183,7 @@ impl<'r> TestReader<'r> {
         receiver
     }
 
-    /// The numbers of all events up to the end, or how it ended.
+    /// Returns the numbers of all events up to the end, and how the reader was ended, if it was.
     async fn read(&mut self) -> (Vec<u64>, Option<ReaderEnd>) {
         let mut found = Vec::new();
         loop {
@@ -210,7 +210,7 @@ async fn hub(rig: &Rig, expired_position: ExpiredPosition) -> HubView {
 }
 
 #[tokio::test(start_paused = true)]
-async fn damaged_extents_leave_the_log_as_lost_and_all_others_as_they_are() {
+async fn damaged_extents_leave_the_log_as_lost_and_others_are_unchanged() {
     let rig = Rig::start().await;
     let hub = hub(&rig, ExpiredPosition::Earliest).await;
     let mut reader = TestReader::of(&rig, &hub);
@@ -224,7 +224,7 @@ async fn damaged_extents_leave_the_log_as_lost_and_all_others_as_they_are() {
         rig.journal.damage_group(shard, groups[at]);
     }
     let upto = evacuate(&rig, shard).await;
-    assert!(rig.journal.trimmed(shard) >= upto, "nothing holds the log");
+    assert!(rig.journal.trimmed(shard) >= upto, "the log is not trimmed");
     assert_eq!(rig.broker.damage(), Damage { message_count: 0, event_count: 4 });
     let left: Vec<u64> = (0..40).filter(|number| ![0, 17, 18, 39].contains(number)).collect();
     reader.open(1, StartAt::Earliest).await;
@@ -233,11 +233,11 @@ async fn damaged_extents_leave_the_log_as_lost_and_all_others_as_they_are() {
     let mut reader = TestReader::of(&rig, &hub);
     reader.open(1, StartAt::Earliest).await;
     assert_eq!(reader.read().await, (left, None));
-    assert_eq!(rig.broker.damage(), Damage::default(), "it is told once");
+    assert_eq!(rig.broker.damage(), Damage::default(), "the damage is reported once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_comes_to_damage_hears_which_events_are_lost() {
+async fn a_reader_that_reaches_damage_is_ended_with_the_lost_events() {
     let rig = Rig::start().await;
     let hub = hub(&rig, ExpiredPosition::Refuse).await;
     let mut reader = TestReader::of(&rig, &hub);
@@ -256,5 +256,5 @@ async fn a_reader_that_comes_to_damage_hears_which_events_are_lost() {
     assert_eq!(reader.read().await, (vec![], Some(lost)));
     reader.open(3, StartAt::Sequence { sequence: 3, inclusive: true }).await;
     assert_eq!(reader.read().await, (vec![3], None));
-    assert_eq!(rig.broker.damage().event_count, 1, "it is told once");
+    assert_eq!(rig.broker.damage().event_count, 1, "the damage is reported once");
 }

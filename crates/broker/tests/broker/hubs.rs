@@ -1,5 +1,6 @@
-//! Guards hubs as shards run them: events are seen when they are durable and not before, in order and once, through crash, gathering and
-//! retention; a reader that loses its partition is fenced first; a hub that lies in several shards is whole or not there.
+//! Tests of hubs in shards: events are visible only when they are durable, in order and once, through crash, gathering
+//! and retention; a reader that loses its partition is fenced first; and a hub that spans several shards exists
+//! completely or not at all.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -47,7 +48,7 @@ fn refused(error: AdminError) -> Refused {
     }
 }
 
-/// One peer of one partition.
+/// A peer of one partition.
 struct Client<'r> {
     rig: &'r Rig,
     shard: usize,
@@ -112,11 +113,11 @@ impl<'r> Client<'r> {
     async fn events(&mut self) -> Box<Events> {
         match self.peer.next().await {
             Reply::Reader(ReaderReply::Events(events)) => events,
-            other => panic!("events were expected, not {other:?}"),
+            other => panic!("expected events, got {other:?}"),
         }
     }
 
-    /// Reads until the event before `upto`, and checks that each is what it should be.
+    /// Reads up to the event before `upto`, and checks each event.
     async fn read(&mut self, mut next: u64, upto: u64) {
         while next < upto {
             let run = self.events().await;
@@ -134,7 +135,7 @@ impl<'r> Client<'r> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_come_in_order_and_again_after_a_crash() {
+async fn events_are_read_in_order_and_again_after_a_crash() {
     let rig = Rig::start().await;
     let hub = rig.broker.create_hub(name("homes"), settings(2), Vec::new()).await.unwrap();
     let mut client = Client::of(&rig, &hub, 1);
@@ -157,7 +158,7 @@ async fn events_come_in_order_and_again_after_a_crash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_sees_an_event_before_it_is_durable() {
+async fn no_event_is_visible_before_it_is_durable() {
     let rig = Rig::start().await;
     let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
     let mut client = Client::of(&rig, &hub, 0);
@@ -184,7 +185,7 @@ async fn nobody_sees_an_event_before_it_is_durable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gathered_events_are_read_as_before() {
+async fn gathered_events_are_read_unchanged() {
     let rig = Rig::start().await;
     let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
     let mut client = Client::of(&rig, &hub, 0);
@@ -210,7 +211,7 @@ async fn gathered_events_are_read_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_older_than_the_retention_goes_and_its_space_is_given_back() {
+async fn events_older_than_the_retention_are_removed_and_their_space_is_released() {
     let rig = Rig::start().await;
     let short = HubSettings { retention: Some(Duration::from_secs(60)), ..settings(1) };
     let hub = rig.broker.create_hub(name("homes"), short, Vec::new()).await.unwrap();
@@ -248,7 +249,7 @@ async fn what_is_older_than_the_retention_goes_and_its_space_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_old_reader_is_fenced_before_the_new_one_is_let_in() {
+async fn the_old_reader_is_fenced_before_the_new_one_is_admitted() {
     let rig = Rig::start().await;
     let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
     let (mut old, mut new) = (Client::of(&rig, &hub, 0), Client::of(&rig, &hub, 0));
@@ -278,7 +279,7 @@ async fn the_old_reader_is_fenced_before_the_new_one_is_let_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hub_is_whole_or_not_there() {
+async fn a_hub_exists_completely_or_not_at_all() {
     let rig = Rig::start().await;
     let broker = &rig.broker;
     broker.create_queue(name("orders"), QueueSettings::default()).await.unwrap();
@@ -306,7 +307,7 @@ async fn a_hub_is_whole_or_not_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ownership_and_checkpoints_outlive_a_crash_and_tell_the_lag() {
+async fn ownership_and_checkpoints_survive_a_crash_and_determine_the_lag() {
     let rig = Rig::start().await;
     let hub = rig.broker.create_hub(name("homes"), settings(2), Vec::new()).await.unwrap();
     Client::of(&rig, &hub, 0).append(0..10).await;
@@ -341,7 +342,7 @@ async fn ownership_and_checkpoints_outlive_a_crash_and_tell_the_lag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_holds_hubs_and_queues() {
+async fn a_snapshot_contains_hubs_and_queues() {
     let journal = MemoryJournal::new();
     let rig = Rig::start_with(journal).await;
     let hub = rig.broker.create_hub(name("homes"), settings(8), Vec::new()).await.unwrap();
@@ -365,7 +366,7 @@ async fn a_snapshot_holds_hubs_and_queues() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_looks_at_events_keeps_nobody_from_looking_and_leaves_nothing_behind() {
+async fn concurrent_looks_at_events_do_not_disturb_each_other_and_leave_no_reader() {
     let rig = Rig::start().await;
     let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
     let mut client = Client::of(&rig, &hub, 0);
@@ -376,7 +377,7 @@ async fn who_looks_at_events_keeps_nobody_from_looking_and_leaves_nothing_behind
         let look = rig.broker.read_events(&hub, 0, StartAt::Earliest, 10);
         assert!(
             tokio::time::timeout(Duration::from_secs(1), look).await.is_err(),
-            "the end waits for the disk"
+            "the read waits for the disk"
         );
     }
     let mut looks = tokio::task::JoinSet::new();
@@ -391,11 +392,11 @@ async fn who_looks_at_events_keeps_nobody_from_looking_and_leaves_nothing_behind
         assert_eq!(found.unwrap().unwrap().len(), 4);
     }
     let view = rig.broker.partition(&hub, 0, None).await.unwrap().view;
-    assert_eq!(view.readers, [], "whoever has lost patience is gone");
+    assert_eq!(view.readers, [], "the reader of a cancelled call is detached");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_a_hub_goes_to_its_end_even_if_nobody_waits_for_it() {
+async fn a_change_of_a_hub_runs_to_its_end_even_if_its_caller_is_cancelled() {
     let rig = Rig::start().await;
     let hub = rig.broker.create_hub(name("homes"), settings(4), Vec::new()).await.unwrap();
     rig.journal.hold();
@@ -416,9 +417,10 @@ async fn a_change_of_a_hub_goes_to_its_end_even_if_nobody_waits_for_it() {
     }
 }
 
-/// A disk that fails once or twice: the reader waits a moment and goes on. One that fails for good ends it, and says so.
+/// If the disk fails once or twice, the reader continues after a pause. If the disk fails permanently, the reader is
+/// ended with an error.
 #[tokio::test(start_paused = true)]
-async fn a_read_that_fails_is_tried_again_for_a_while() {
+async fn a_failed_read_is_retried_for_a_while() {
     let rig = Rig::start().await;
     let hub = rig.broker.create_hub(name("homes"), settings(1), Vec::new()).await.unwrap();
     let mut client = Client::of(&rig, &hub, 0);
@@ -445,14 +447,14 @@ async fn a_read_that_fails_is_tried_again_for_a_while() {
     ended.sort_by_key(|(receiver, _)| *receiver);
     let unreadable = |from| ReaderEnd::Unreadable { from };
     assert_eq!(ended, [(reader, unreadable(3)), (unlucky, unreadable(0))]);
-    assert!(queue_before.elapsed() < Duration::from_secs(5), "the end comes soon");
+    assert!(queue_before.elapsed() < Duration::from_secs(5), "the reader must be ended soon");
     rig.journal.fail_reads(shard, 0);
     let again = client.attach(3, StartAt::Earliest).await;
     client.credit(again, 100).await;
     client.read(0, 4).await;
 }
 
-/// However many readers wait for the same group to be durable: what bounds reads bounds theirs, too.
+/// The limit on concurrent reads also holds when many readers wait for the same group to become durable.
 #[tokio::test(start_paused = true)]
 async fn runs_that_become_durable_together_are_read_a_few_at_a_time() {
     const READS_MAX: usize = 16;
@@ -473,7 +475,7 @@ async fn runs_that_become_durable_together_are_read_a_few_at_a_time() {
         }
     }
     rig.journal.hold_reads(shard, true);
-    // Each waits in its stream's line, and is woken by the first event.
+    // Each reader waits in the line of its stream, and the first event wakes it.
     for number in 0..3 {
         client.append(number..number + 1).await;
     }
@@ -489,7 +491,8 @@ async fn runs_that_become_durable_together_are_read_a_few_at_a_time() {
     assert!(rig.journal.reading_count_max(shard) <= READS_MAX, "{}", rig.journal.reading_count_max(shard));
 }
 
-/// Readers that take a few events at a time, each far from the others: what is read for them is about what they take, not whole extents.
+/// For readers that take a few events at a time, far from each other, the bytes read are close to the bytes taken.
+/// Whole extents are not read.
 #[tokio::test(start_paused = true)]
 async fn small_steps_do_not_read_whole_extents() {
     const EVENT_BYTES: usize = 1000;

@@ -1,4 +1,5 @@
-//! Shards, and brokers of several, over a journal in memory. One program, because all that is generic in the journal is compiled for each.
+//! Tests of shards, and of brokers with several shards, over a journal in memory. They are one program, because all
+//! code that is generic over the journal is compiled for each.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod between;

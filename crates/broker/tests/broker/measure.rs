@@ -1,4 +1,5 @@
-//! Guards what can be watched: everything is found in pages, a late message is bad before anybody receives it, and windows move with time.
+//! Tests of monitoring: pages list every entity, a late message counts as bad before it is received, and windows move
+//! with time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +16,7 @@ fn name(text: &str) -> EntityName {
     EntityName::parse(text).unwrap()
 }
 
-/// Classes high (7 to 9, within ten seconds) and low (0 to 6).
+/// Returns settings with the classes high (7 to 9, within ten seconds) and low (0 to 6).
 fn settings() -> QueueSettings {
     let class = |text: &str| ClassName::parse(text).unwrap();
     let mut high = ClassSettings::new(class("high"), (7, 9));
@@ -40,7 +41,7 @@ async fn target(rig: &Rig) -> TargetView {
 }
 
 #[tokio::test]
-async fn everything_is_found_in_pages() {
+async fn pages_list_every_entity_once() {
     let rig = Rig::start().await;
     let count = 3 * MEASURE_COUNT_MAX * rig.broker.shard_count() / 2;
     let mut missing: BTreeSet<_> = (0..count).map(|number| name(&format!("q{number}"))).collect();
@@ -58,7 +59,7 @@ async fn everything_is_found_in_pages() {
             after = Some(last.name.clone());
             for found in page {
                 assert_eq!(found.order.is_some(), found.name == name("jobs"));
-                assert!(missing.remove(&found.name), "{} was there before, or never", found.name);
+                assert!(missing.remove(&found.name), "{} is listed twice or was never created", found.name);
             }
         }
     }
@@ -81,7 +82,7 @@ async fn a_plain_queue_has_no_order_but_its_messages_can_be_explained() {
 }
 
 #[tokio::test]
-async fn a_class_is_counted_from_its_coming_to_its_settlement() {
+async fn a_class_is_counted_from_arrival_to_settlement() {
     let rig = Rig::start().await;
     let mut queue = rig.queue_with("jobs", settings()).await;
     for priority in ["low", "high", "3", "42"] {
@@ -119,17 +120,17 @@ async fn a_message_is_bad_as_soon_as_it_is_late() {
     assert_eq!(target(&rig).await.bad_count, 0);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let late = target(&rig).await;
-    assert_eq!((late.good_count, late.bad_count), (0, 1), "nobody has received it yet");
+    assert_eq!((late.good_count, late.bad_count), (0, 1), "the message has not been received yet");
     assert!(late.burn(&late.windows[0]).unwrap() > 14.4);
     let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
     queue.credit(receiver, 1, false).await;
     queue.delivery().await;
     let started = target(&rig).await;
-    assert_eq!((started.good_count, started.bad_count), (0, 1), "it is bad once");
+    assert_eq!((started.good_count, started.bad_count), (0, 1), "the message counts as bad once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_moves_on_although_nothing_happens() {
+async fn a_window_moves_without_traffic() {
     let rig = Rig::start().await;
     let mut queue = rig.queue_with("jobs", settings()).await;
     queue.send_with(b"one", with_priority("high")).await.unwrap();
@@ -140,5 +141,5 @@ async fn a_window_moves_on_although_nothing_happens() {
     tokio::time::sleep(Duration::from_secs(600)).await;
     let now = target(&rig).await;
     let bad: Vec<_> = now.windows.iter().map(|window| window.bad_count).collect();
-    assert_eq!(bad, [0, 1, 1, 1, 1], "it was late more than five minutes ago");
+    assert_eq!(bad, [0, 1, 1, 1, 1], "the message was late more than five minutes ago");
 }

@@ -1,5 +1,5 @@
-//! Guards the quotas of the official emulators: they hold only where they are asked for, what is not said becomes what the emulators have,
-//! and what lies beyond is refused.
+//! Tests of the quotas of the official emulators: they apply only when enabled, unset values get the emulators'
+//! defaults, and larger values are rejected.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn over<T: std::fmt::Debug>(done: Result<T, AdminError>, what: &str) {
 }
 
 #[tokio::test]
-async fn entities_are_counted_and_their_settings_bounded() {
+async fn entities_are_counted_and_their_settings_limited() {
     let (broker, _running, _) = Broker::open(&MemoryJournal::new(), |_, _| None).await.unwrap();
     let strict = broker.clone().with_emulator_quotas();
     let queue = |settings| strict.create(name("first"), EntityKind::Queue, settings, None);
@@ -36,7 +36,7 @@ async fn entities_are_counted_and_their_settings_bounded() {
     over(queue(QueueSettings { max_message_size_bytes: 300 << 10, ..usual() }).await, "262144");
     over(queue(QueueSettings { max_size_bytes: Some(2 << 30), ..usual() }).await, "max size");
     assert_eq!((broker.tier(), strict.tier()), (Tier::Premium, Tier::Standard));
-    // SDKs write the service's defaults, which the emulators do not have.
+    // SDKs send the service's defaults, which differ from those of the emulators.
     let (duplicate_window, max_size_bytes) = (Some(secs(600)), Some(1 << 30));
     let made = queue(QueueSettings { duplicate_window, max_size_bytes, ..usual() }).await.unwrap().settings;
     assert_eq!((made.default_time_to_live, made.duplicate_window), (Some(secs(3600)), Some(secs(20))));
@@ -64,7 +64,7 @@ async fn entities_are_counted_and_their_settings_bounded() {
 }
 
 #[tokio::test]
-async fn hubs_are_counted_and_their_settings_bounded() {
+async fn hubs_are_counted_and_their_settings_limited() {
     let (broker, _running, _) = Broker::open(&MemoryJournal::new(), |_, _| None).await.unwrap();
     let strict = broker.clone().with_emulator_quotas();
     let usual = HubSettings::default;

@@ -1,4 +1,4 @@
-//! Guards how receivers come by sessions, and lose them.
+//! Tests of how receivers obtain and lose sessions.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn next(timeout_s: u64) -> SessionAsk {
 async fn accepted(queue: &mut TestQueue<'_>) -> String {
     match queue.answer::<Attach>().await {
         Ok(Some(held)) => held.session.to_string(),
-        other => panic!("a session was expected, not {other:?}"),
+        other => panic!("expected a session, got {other:?}"),
     }
 }
 
@@ -40,7 +40,7 @@ async fn detach(queue: &mut TestQueue<'_>, receiver: ReceiverId) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_waits_gets_the_next_session_that_has_messages() {
+async fn a_waiting_receiver_gets_the_next_session_with_messages() {
     let rig = Rig::start().await;
     let mut queue = rig.queue_with("orders", settings()).await;
     let mut waiting = rig.queue("orders").await;
@@ -51,7 +51,7 @@ async fn a_receiver_that_waits_gets_the_next_session_that_has_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_waits_in_vain_is_told() {
+async fn a_receiver_that_waits_in_vain_gets_an_error() {
     let rig = Rig::start().await;
     let mut queue = rig.queue_with("orders", settings()).await;
     queue.start_accept(1, next(3)).await;
@@ -63,7 +63,7 @@ async fn a_receiver_that_waits_in_vain_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_has_one_holder_and_its_order() {
+async fn a_session_has_one_holder_and_keeps_its_order() {
     let rig = Rig::start().await;
     let mut queue = rig.queue_with("orders", settings()).await;
     for body in [&b"one"[..], b"two", b"three"] {
@@ -80,7 +80,7 @@ async fn a_session_has_one_holder_and_its_order() {
     assert_eq!(queue.delivery().await.1, &b"two"[..]);
     queue.settle(first.token, Settlement::Complete).await.unwrap();
     detach(&mut queue, receiver).await;
-    // What was still locked is delivered again, first, to whoever comes next, and counted.
+    // Messages that were still locked are redelivered first to the next holder, and counted.
     let receiver = other.start_accept(2, next(1)).await;
     assert_eq!(accepted(&mut other).await, "red");
     other.credit(receiver, 2, false).await;
@@ -90,7 +90,7 @@ async fn a_session_has_one_holder_and_its_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_whose_lock_runs_out_is_lost() {
+async fn a_session_is_lost_when_its_lock_expires() {
     let rig = Rig::start().await;
     let mut queue = rig.queue_with("orders", settings()).await;
     send(&mut queue, "red", b"one").await;
@@ -110,7 +110,7 @@ async fn a_session_whose_lock_runs_out_is_lost() {
 }
 
 #[tokio::test]
-async fn a_crash_frees_sessions_and_keeps_their_messages() {
+async fn a_crash_releases_sessions_and_keeps_their_messages() {
     let rig = Rig::start().await;
     let mut queue = rig.queue_with("orders", settings()).await;
     send(&mut queue, "red", b"one").await;
@@ -128,9 +128,9 @@ async fn a_crash_frees_sessions_and_keeps_their_messages() {
 }
 
 #[tokio::test]
-async fn a_peer_that_goes_with_very_many_locked_messages_does_not_stop_the_shard() {
+async fn a_peer_that_closes_with_very_many_locked_messages_does_not_stop_the_shard() {
     let rig = Rig::start().await;
-    // Each message that returns is dead-lettered, with a reason: more than one group of the journal can hold.
+    // Each returned message is dead-lettered with a reason, which is more than one commit group can contain.
     let mut queue = rig.queue_with("orders", QueueSettings { max_delivery_count: 1, ..settings() }).await;
     let mut other = rig.queue("orders").await;
     let (session_count, message_count) = (30, 4000);
@@ -161,7 +161,7 @@ async fn a_peer_that_goes_with_very_many_locked_messages_does_not_stop_the_shard
 }
 
 #[tokio::test]
-async fn somebody_who_cannot_wait_gets_a_session_that_is_there() {
+async fn a_receiver_with_no_time_to_wait_gets_an_available_session() {
     let rig = Rig::start().await;
     let mut queue = rig.queue_with("orders", settings()).await;
     send(&mut queue, "red", b"one").await;
@@ -172,7 +172,7 @@ async fn somebody_who_cannot_wait_gets_a_session_that_is_there() {
 }
 
 #[tokio::test]
-async fn a_session_gets_no_new_state_while_the_disk_is_nearly_full_but_gives_its_old_one_up() {
+async fn a_session_state_cannot_be_set_but_can_be_cleared_while_the_disk_is_nearly_full() {
     let rig = Rig::start().await;
     let mut queue = rig.queue_with("orders", settings()).await;
     let receiver = queue.start_accept(1, SessionAsk::Named(session("red"))).await;

@@ -1,4 +1,5 @@
-//! Guards what a shard promises: nothing is seen before it is durable, nothing durable is lost, and whoever leaves takes nothing along.
+//! Tests of the guarantees of a shard: nothing is visible before it is durable, nothing durable is lost, and a peer
+//! that closes loses no message.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -37,7 +38,7 @@ async fn a_message_is_delivered_when_it_is_durable_and_not_before() {
 }
 
 #[tokio::test]
-async fn what_was_confirmed_survives_a_crash_and_what_was_completed_does_not_return() {
+async fn confirmed_messages_survive_a_crash_and_completed_ones_do_not_return() {
     let rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     for body in [&b"one"[..], b"two", b"three"] {
@@ -74,7 +75,7 @@ async fn a_lock_survives_a_crash() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_after_what_there_was() {
+async fn a_drain_ends_after_the_available_messages() {
     let rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     queue.send(b"one").await;
@@ -85,7 +86,7 @@ async fn a_drain_ends_after_what_there_was() {
 }
 
 #[tokio::test]
-async fn deliveries_on_their_way_to_a_peer_that_left_return_uncounted() {
+async fn deliveries_in_flight_to_a_closed_peer_return_uncounted() {
     let rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
@@ -120,9 +121,10 @@ async fn a_busy_disk_slows_senders_and_loses_nothing() {
     assert_eq!(queue.peek().await, expected);
 }
 
-/// The engine runs ahead of a log that has no room; a snapshot of it would claim too much.
+/// The engine is ahead of a log that has no room, so a snapshot of the engine at that moment would contain facts that
+/// are not in the log.
 #[tokio::test]
-async fn a_snapshot_asked_for_while_the_disk_is_busy_holds_what_the_log_holds() {
+async fn a_snapshot_requested_while_the_disk_is_busy_contains_the_facts_of_the_log() {
     let rig = Rig::start_with(MemoryJournal::with_backlog_bytes_max(4096)).await;
     let mut queue = rig.queue("orders").await;
     rig.journal.hold();
@@ -146,7 +148,7 @@ async fn a_snapshot_asked_for_while_the_disk_is_busy_holds_what_the_log_holds() 
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_sends_and_lets_the_rest_go_on() {
+async fn a_full_disk_rejects_sends_and_permits_everything_else() {
     let rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     queue.send(b"one").await;
@@ -163,7 +165,7 @@ async fn a_full_disk_refuses_sends_and_lets_the_rest_go_on() {
 }
 
 #[tokio::test]
-async fn a_log_that_grows_too_fast_asks_senders_to_come_again() {
+async fn a_log_that_grows_too_fast_makes_senders_retry() {
     let rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     rig.journal.set_space(Space::Behind);
@@ -176,7 +178,7 @@ async fn a_log_that_grows_too_fast_asks_senders_to_come_again() {
 }
 
 #[tokio::test]
-async fn a_failed_sync_stops_the_shard_and_nothing_is_pretended() {
+async fn a_failed_sync_stops_the_shard_and_confirms_nothing() {
     let mut rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     rig.journal.hold();
@@ -192,7 +194,7 @@ async fn a_failed_sync_stops_the_shard_and_nothing_is_pretended() {
 }
 
 #[tokio::test]
-async fn snapshots_and_evacuation_change_nothing_that_anybody_sees() {
+async fn snapshots_and_evacuation_change_nothing_that_peers_see() {
     let rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     for i in 0..50_u8 {
@@ -219,7 +221,7 @@ fn is_taken(send: &mut Pin<Box<impl Future>>) -> bool {
 }
 
 #[tokio::test]
-async fn few_batches_of_very_many_messages_wait_for_a_shard() {
+async fn only_a_few_batches_of_very_many_messages_wait_for_a_shard() {
     let rig = Rig::start().await;
     let mut queue = rig.queue("orders").await;
     let handle = rig.broker.shard(queue.shard).unwrap();
@@ -232,11 +234,11 @@ async fn few_batches_of_very_many_messages_wait_for_a_shard() {
         messages.send(Ticket::new(1), queue.entity);
         Box::pin(handle.send(queue.peer.peer.clone(), batch))
     };
-    // The shard does not run meanwhile.
+    // The shard does not run in the meantime.
     let mut large: Vec<_> = (0..10).map(|_| send(5_000)).collect();
     let taken: Vec<_> = large.iter_mut().map(is_taken).collect();
     assert_eq!(taken.iter().filter(|taken| **taken).count(), 4);
-    assert!(is_taken(&mut send(1)), "small ones do not wait behind them");
+    assert!(is_taken(&mut send(1)), "small batches must not wait behind large ones");
     for (send, _) in large.into_iter().zip(taken).filter(|(_, taken)| !taken) {
         send.await.unwrap();
     }

@@ -1,5 +1,5 @@
-//! Guards topics as the shard runs them: copies share one body through upload, evacuation, crash and forwarding, and it is given back
-//! once; and what management is told of topics, subscriptions and rules.
+//! Tests of topics in shards: copies share one body through upload, evacuation, crash and forwarding, and it is
+//! released once; and management lists and changes topics, subscriptions and rules.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn sql(rule: &str, text: &str) -> Rule {
     Rule { name: RuleName::parse(rule).unwrap(), filter, action: None }
 }
 
-/// Bodies here say their priority, and nothing else.
+/// Makes a view with the priority, which is the only content of the bodies here.
 fn describe(stored: &[u8], _: &Patch) -> Option<Bytes> {
     let text = std::str::from_utf8(stored).ok()?;
     let mut view = ViewBuilder::new();
@@ -60,7 +60,7 @@ fn refused_as(error: AdminError) -> Refused {
     }
 }
 
-/// Everybody who could work has worked.
+/// Waits until all tasks had time to work.
 async fn settle_down() {
     tokio::time::sleep(Duration::from_secs(10)).await;
 }
@@ -90,7 +90,7 @@ async fn receive_large(rig: &Rig, queue: &mut TestQueue<'_>, receiver: ReceiverI
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_message_is_stored_once_and_given_back_with_its_last_copy() {
+async fn a_large_message_is_stored_once_and_released_with_its_last_copy() {
     let mut rig = start(MemoryJournal::new()).await;
     topic_with(
         &rig.broker,
@@ -109,7 +109,7 @@ async fn a_large_message_is_stored_once_and_given_back_with_its_last_copy() {
         let receiver = queue.attach(1, ReceiveMode::PeekLock).await;
         queue.credit(receiver, 1, false).await;
         let (token, found) = receive_large(&rig, &mut queue, receiver).await;
-        assert!(found == body, "the bytes of {subscription}");
+        assert!(found == body, "the body of {subscription} differs");
         queue.settle(token, Settlement::Complete).await.unwrap();
         drop(queue);
         settle_down().await;
@@ -126,7 +126,7 @@ async fn start_again(rig: Rig) -> Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_message_that_nobody_wants_leaves_nothing_behind() {
+async fn a_large_message_that_no_subscription_accepts_is_released() {
     let rig = start(MemoryJournal::new()).await;
     topic_with(&rig.broker, "news", &[("none", Some(sql("r", "1 = 2")))]).await;
     let mut topic = rig.queue("news").await;
@@ -165,7 +165,7 @@ async fn evacuation_copies_a_shared_body_once() {
     }
 }
 
-/// A name of another shard than that of `near`.
+/// Returns the name of an entity that another shard than that of `near` owns.
 fn far_from(near: &str) -> String {
     let names = (0..).map(|number| format!("far{number}"));
     names
@@ -175,7 +175,7 @@ fn far_from(near: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_forwarded_to_a_topic_meets_its_filters() {
+async fn messages_forwarded_to_a_topic_are_filtered() {
     for topic in ["near".to_owned() + "topic", far_from("near")] {
         let rig = start(MemoryJournal::new()).await;
         let high = sql("r", "Priority = 'High'");
@@ -185,7 +185,7 @@ async fn what_is_forwarded_to_a_topic_meets_its_filters() {
         for body in [&b"Low"[..], b"High"] {
             source.send(body).await;
         }
-        // As large ones: only their front is looked at.
+        // The same with large messages, of which only the front is read.
         let mut large = b"High".to_vec();
         large.resize(LARGE_BYTES as usize, b' ');
         upload(&rig, &mut source, &large).await.unwrap();
@@ -238,7 +238,7 @@ async fn entities_are_listed_by_name_in_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_what_was_changed_meanwhile_is_refused() {
+async fn a_change_based_on_an_old_revision_is_rejected() {
     let rig = start(MemoryJournal::new()).await;
     topic_with(&rig.broker, "news", &[("a", None)]).await;
     let sub = name("news/subscriptions/A");
@@ -257,7 +257,7 @@ async fn a_change_of_what_was_changed_meanwhile_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_come_and_go_and_say_who_gets_a_message() {
+async fn rules_are_added_and_removed_and_explain_routing() {
     let rig = start(MemoryJournal::new()).await;
     topic_with(&rig.broker, "news", &[("a", None)]).await;
     let sub = name("news/Subscriptions/a");
@@ -281,7 +281,7 @@ async fn rules_come_and_go_and_say_who_gets_a_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_at_any_point_of_the_way_to_a_topic_neither_loses_nor_doubles() {
+async fn a_crash_at_any_point_of_a_transfer_to_a_topic_neither_loses_nor_duplicates() {
     for turns in 0..60 {
         let rig = start(MemoryJournal::new()).await;
         let topic = far_from("near");
@@ -304,9 +304,9 @@ async fn a_crash_at_any_point_of_the_way_to_a_topic_neither_loses_nor_doubles() 
     }
 }
 
-// A group of the journal takes 8 MiB. What is due here takes more than that.
+// A commit group is limited to 8 MiB. The messages that are due here take more.
 #[tokio::test(start_paused = true)]
-async fn a_shard_outlives_many_scheduled_messages_that_are_due_at_once() {
+async fn a_shard_survives_many_scheduled_messages_that_are_due_at_once() {
     let rig = start(MemoryJournal::new()).await;
     let acting = Rule {
         action: Some(peeklock_broker::filter::Action {
