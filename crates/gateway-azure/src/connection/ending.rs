@@ -84,7 +84,7 @@ impl fmt::Display for PeerName {
 /// The start of a text from a peer, up to the first token or key, with unprintable characters escaped.
 struct Short<'t>(&'t str, usize);
 
-/// Users sometimes put tokens and connection strings into the wrong fields.
+/// The starts of secrets: users sometimes put tokens and connection strings into the wrong fields.
 const SECRETS: [&str; 3] = ["sharedaccesssignature", "sharedaccesskey=", "sig="];
 
 fn before_secret(text: &str) -> Option<&str> {

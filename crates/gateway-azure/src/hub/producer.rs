@@ -57,9 +57,10 @@ impl Wish {
         Err(Refusal::new(400, condition::ARGUMENT_OUT_OF_RANGE, text))
     }
 
-    /// Returns the producer and its last number. A number from the client is accepted, whatever the partition has
-    /// stored: the client may not have received the outcome of its last send, and repeats it under the same number.
-    /// SDKs continue from the number in the reply, so a different one would give the same event a new number.
+    /// Returns the producer with the number after which it continues. A number from the client is accepted, whatever
+    /// the partition has stored: the client may not have received the outcome of its last send, and repeats it under
+    /// the same number. SDKs continue from the number in the reply, so a different one would give the same event a new
+    /// number.
     pub(super) fn settle(self, known: Option<Producer>) -> Result<Producer, Refusal> {
         let id = self.id.unwrap_or_else(|| fastrand::i64(IDS));
         let Some(known) = known else {

@@ -502,7 +502,7 @@ async fn a_correlation_filter_compares_texts_and_properties() {
     assert_eq!(client.bodies("t/Subscriptions/s").await.len(), 1);
 }
 
-/// The properties of the recording sb-rule-types, one rule for each. A decimal once made the whole request fail.
+/// The properties of the recording sb-rule-types, one rule for each. One of them is a decimal.
 #[tokio::test(start_paused = true)]
 async fn a_rule_returns_its_values_in_their_original_types() {
     let rig = Rig::start().await;
