@@ -11,13 +11,13 @@ use tokio::task::JoinSet;
 
 use crate::batch::{Batch, Peer, PeerId};
 use crate::clock::Clock;
-use crate::damage::DamageCounts;
 use crate::execute::BlobBudget;
 use crate::large::LargeStore;
 use crate::reply::Reply;
 use crate::router::Router;
+use crate::shard::damage::DamageCounts;
+use crate::shard::state::State;
 use crate::shard::{Envelope, Failure, RecoveredShard, Shard};
-use crate::state::State;
 
 /// The maximum number of batches that wait for one shard. Beyond it, peers wait.
 const SHARD_QUEUE_MAX: usize = 64;

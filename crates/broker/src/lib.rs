@@ -8,29 +8,21 @@ mod alarm;
 mod batch;
 mod broker;
 mod clock;
-mod damage;
 mod execute;
-mod group;
-mod housekeeping;
 mod hub;
 mod large;
 mod manage;
 mod measure;
-mod outgoing;
-mod patience;
-mod reading;
 mod reply;
 pub mod request;
 mod router;
 mod shard;
 mod shift;
-mod state;
 
 pub use alarm::Alarm;
 pub use batch::{Batch, Messages, Peer, PeerId};
 pub use broker::{Broker, Describe, OpenError, Recovered, Running, ShardHandle, ShardStopped};
 pub use clock::Clock;
-pub use damage::Damage;
 pub use execute::BLOB_BYTES_MAX;
 pub use hub::{Events, Fence, Lag, Partition, PartitionInfo};
 pub use large::{BodyHold, FRONT_BYTES, KeptBody, Upload, WHOLE_BODY_BYTES_MAX, Wanted};
@@ -51,6 +43,7 @@ pub use request::receiving::{Drain, SessionAsk};
 pub use request::sessions::SessionHold;
 pub use request::transactions::{TransactionSend, TransactionSettle, TransactionState};
 pub use request::{Answer, Answered, Ask, Asked, Request, Ticket};
+pub use shard::Damage;
 pub use shift::Moves;
 
 #[cfg(feature = "test-clock")]

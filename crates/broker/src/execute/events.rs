@@ -7,11 +7,11 @@ use peeklock_types::{ReceiverId, Timestamp, limits};
 
 use crate::batch::PeerId;
 use crate::hub::Events;
-use crate::outgoing::Effect;
-use crate::reading::{Read, place_after};
 use crate::reply::{Error, ReaderReply, Reply};
 use crate::request::events::{Append, AttachReader, EventRequest};
 use crate::request::receiving::Drain;
+use crate::shard::outgoing::Effect;
+use crate::shard::reading::{Read, place_after};
 use crate::shard::{Failure, Shard};
 
 /// The approximate maximum size of one run for a reader.

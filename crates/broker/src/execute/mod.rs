@@ -19,9 +19,9 @@ use peeklock_journal::Log;
 use peeklock_types::{EntityName, LockToken, Timestamp, limits};
 
 use crate::batch::{Batch, PeerId};
-use crate::outgoing::Effect;
 use crate::reply::{Error, Message};
 use crate::request::{Answered, Ask, Asked, Request, Ticket};
+use crate::shard::outgoing::Effect;
 use crate::shard::{Failure, Shard};
 
 pub use blob_budget::BLOB_BYTES_MAX;

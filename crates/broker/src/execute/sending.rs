@@ -8,12 +8,12 @@ use peeklock_journal::{Log, Space, StoredBody};
 use peeklock_types::{Timestamp, limits};
 
 use crate::batch::{Batch, PeerId};
-use crate::outgoing::Effect;
 use crate::reply::Error;
 use crate::request::sending::{
     CancelScheduled, GiveUpBodies, ScheduleMessages, SendOfRun, SendRun, SendingRequest,
 };
 use crate::request::{Answer, Answered};
+use crate::shard::outgoing::Effect;
 use crate::shard::{Failure, Shard};
 
 /// The maximum size of a commit group after a send. Journals accept 2 MiB more.

@@ -5,13 +5,13 @@ use peeklock_journal::Log;
 use peeklock_types::Timestamp;
 
 use crate::batch::PeerId;
-use crate::outgoing::Effect;
 use crate::reply::Error;
 use crate::request::sessions::SessionHold;
 use crate::request::settling::{
     Purge, PurgeSession, Release, RenewLocks, SettleAll, SettleOfRun, SettleRun, SettlingRequest,
 };
 use crate::request::{Answer, Answered};
+use crate::shard::outgoing::Effect;
 use crate::shard::{Failure, Shard};
 
 impl<L: Log> Shard<L> {

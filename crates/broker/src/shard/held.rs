@@ -6,8 +6,8 @@ use peeklock_engine::Delivery;
 use peeklock_journal::StoredBody;
 use peeklock_types::CommitGroupNumber;
 
-use crate::housekeeping::Trim;
-use crate::outgoing::Effect;
+use crate::shard::housekeeping::Trim;
+use crate::shard::outgoing::Effect;
 
 #[derive(Default)]
 pub(crate) struct HeldEffects {

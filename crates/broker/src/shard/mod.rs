@@ -5,8 +5,15 @@
 //! engine's memory is ahead of the disk, but the effects that leave the shard are not.
 
 mod appending;
+pub(crate) mod commit_group;
+pub(crate) mod damage;
 mod held;
+pub(crate) mod housekeeping;
+pub(crate) mod outgoing;
+pub(crate) mod patience;
+pub(crate) mod reading;
 mod receivers;
+pub(crate) mod state;
 mod transfers;
 
 use std::collections::VecDeque;
@@ -24,16 +31,17 @@ use crate::alarm::Alarm;
 use crate::batch::{Batch, Peer, PeerId};
 use crate::broker::Describe;
 use crate::clock::Clock;
-use crate::damage::DamageCounts;
 use crate::execute::BlobShare;
-use crate::group::GroupBuilder;
-use crate::housekeeping::{Done, Gathered, Housekeeping, HousekeepingError, LostExtent, Moved};
-use crate::outgoing::{Effect, Outgoing};
-use crate::reading::Reading;
 use crate::reply::Error;
 use crate::router::Router;
-use crate::state::State;
+use crate::shard::commit_group::CommitGroupBuilder;
+use crate::shard::damage::DamageCounts;
+use crate::shard::housekeeping::{Done, Gathered, Housekeeping, HousekeepingError, LostExtent, Moved};
+use crate::shard::outgoing::{Effect, Outgoing};
+use crate::shard::reading::Reading;
+use crate::shard::state::State;
 use appending::Appending;
+pub use damage::Damage;
 use held::{Cleanup, HeldEffects};
 use receivers::Receivers;
 use transfers::Transfers;
@@ -81,7 +89,7 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) housekeeping: Housekeeping,
     pub(crate) output: Output,
     pub(crate) hub_output: peeklock_hubs::Output,
-    pub(crate) group: GroupBuilder,
+    pub(crate) group: CommitGroupBuilder,
     pub(crate) appending: Appending,
     /// Messages may be waiting for receivers with credit, because the log had no room for the locks.
     owes_delivery: bool,
@@ -125,7 +133,7 @@ impl<L: Log> Shard<L> {
             housekeeping: Housekeeping::new(snapshot_upto),
             output: Output::default(),
             hub_output: peeklock_hubs::Output::default(),
-            group: GroupBuilder::new(log.next_group()),
+            group: CommitGroupBuilder::new(log.next_group()),
             appending,
             owes_delivery: false,
             held: HeldEffects::default(),

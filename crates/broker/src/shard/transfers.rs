@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use peeklock_engine::Engine;
 use peeklock_types::ShardId;
 
-use crate::outgoing::Effect;
+use crate::shard::outgoing::Effect;
 
 /// The maximum number of messages, and of their bytes, in flight to another shard.
 const COUNT_MAX: usize = 256;

@@ -16,12 +16,12 @@ use tokio::task::JoinHandle;
 
 use crate::batch::{Peer, PeerId};
 use crate::large::{FRONT_BYTES, Holds, is_large};
-use crate::patience;
 use crate::reply::{
     BodyRest, Delivered, DeliveredBody, DeliveryRun, Message, ReaderReply, ReceiverReply, Reply,
 };
 use crate::request::Answer;
 use crate::router::Router;
+use crate::shard::patience;
 
 /// One effect for one peer.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use peeklock_journal::Log;
 use peeklock_types::BodyRef;
 
 use crate::broker::Broker;
-use crate::outgoing::Damaged;
+use crate::shard::outgoing::Damaged;
 use crate::shard::{Failure, Shard};
 
 /// Counts of the damage found in all shards since the start.

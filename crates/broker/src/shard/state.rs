@@ -10,7 +10,7 @@ use peeklock_types::wire::tags::{record as kinds, shard_part};
 use peeklock_types::wire::{DecodeError, Decoder, Fields, put_large_field, put_number, take_record};
 use peeklock_types::{CommitGroupNumber, Placement, ProgramVersion};
 
-use crate::group;
+use super::commit_group;
 
 /// The first bytes of a snapshot. The version of the program that wrote it follows (4 bytes), then the parts.
 const MAGIC: &[u8; 8] = b"PLshard2";
@@ -50,7 +50,7 @@ impl State {
     }
 
     pub(crate) fn replay(&mut self, number: CommitGroupNumber, payload: &Bytes) -> Result<(), String> {
-        let (version, facts) = group::facts_of(payload).ok_or("the group has no place for facts")?;
+        let (version, facts) = commit_group::facts_of(payload).ok_or("the group has no place for facts")?;
         let mut facts = Decoder::new(&facts);
         while !facts.is_empty() {
             let taken = take_record(&mut facts).map_err(|error| explain(&error, version))?;

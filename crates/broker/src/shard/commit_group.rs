@@ -22,7 +22,7 @@ const PART_BYTES_MIN: usize = 4096;
 const FACTS_BYTES_KEPT: usize = 1024 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct GroupBuilder {
+pub(crate) struct CommitGroupBuilder {
     number: CommitGroupNumber,
     /// The buffers in front of `bodies`, and their total length.
     parts: Vec<BytesMut>,
@@ -36,9 +36,9 @@ pub(crate) struct GroupBuilder {
 #[derive(Debug)]
 pub(crate) struct Full;
 
-impl GroupBuilder {
+impl CommitGroupBuilder {
     pub(crate) fn new(number: CommitGroupNumber) -> Self {
-        let mut builder = GroupBuilder {
+        let mut builder = CommitGroupBuilder {
             number,
             parts: Vec::new(),
             parts_bytes: 0,
@@ -66,7 +66,7 @@ impl GroupBuilder {
         self.mark() + self.facts.len()
     }
 
-    /// Returns the end of the bodies, as an argument for [`GroupBuilder::truncate`].
+    /// Returns the end of the bodies, as an argument for [`CommitGroupBuilder::truncate`].
     pub(crate) fn mark(&self) -> usize {
         self.parts_bytes + self.bodies.len()
     }

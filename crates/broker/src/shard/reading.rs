@@ -12,7 +12,7 @@ use peeklock_types::BodyRef;
 use rustc_hash::FxHashMap;
 use tokio::task::JoinSet;
 
-use crate::patience;
+use crate::shard::patience;
 
 /// The maximum number of concurrent reads, which limits the memory of readers that catch up, regardless of their
 /// number.

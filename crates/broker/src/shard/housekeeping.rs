@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::state::State;
+use crate::shard::state::State;
 
 /// The maximum number of bodies that one step moves.
 const MOVE_COUNT_MAX: usize = 1024;
