@@ -1,4 +1,4 @@
-// The administration client without any option, as in a program that nobody changes. Argument: connection string.
+// Runs the administration client without any option, as in an unmodified program. Argument: connection string.
 import assert from "node:assert/strict";
 import { ServiceBusAdministrationClient } from "@azure/service-bus";
 

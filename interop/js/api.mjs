@@ -1,4 +1,4 @@
-// The broker's JSON API, as a script would call it.
+// Calls of the broker's JSON API, as from a script.
 import { createHmac } from "node:crypto";
 import { KEY, KEY_NAME } from "./broker.mjs";
 
@@ -8,7 +8,9 @@ function signature(resource, keyName, key, expiry) {
   return `SharedAccessSignature sr=${place}&sig=${encodeURIComponent(proof)}&se=${expiry}&skn=${keyName}`;
 }
 
-/** Asks for a path of names, each of which may contain anything; gives the answer's body, if it has one. */
+/**
+ * Requests a path of names, each of which may contain any character. Returns the body of the answer, if there is one.
+ */
 export async function call(broker, method, path, body) {
   const root = `http://${broker.address}`;
   const authorization = signature(root, KEY_NAME, KEY, Math.floor(Date.now() / 1000) + 600);
@@ -22,7 +24,7 @@ export async function call(broker, method, path, body) {
 
 let madeCount = 0;
 
-/** Gives the queue's name. */
+/** Returns the queue's name. */
 export async function createQueue(broker, settings = {}) {
   const name = `made-${madeCount++}`;
   await call(broker, "PUT", ["queues", name], settings);

@@ -1,12 +1,13 @@
-// One of several consumer clients that share a hub through a blob checkpoint store. A process of its own, so that it can be killed.
-// Arguments: connection string, connection string of the store, hub, container. Every line of its output is one piece of news:
-// `event PARTITION NUMBER`, `checkpoint PARTITION NUMBER`, `error PARTITION TEXT`.
+// One of several consumer clients that share a hub through a blob checkpoint store. It runs in its own process, so that
+// it can be killed. Arguments: connection string, connection string of the store, hub, container. Each line of its
+// output reports one event: `event PARTITION NUMBER`, `checkpoint PARTITION NUMBER`, `error PARTITION TEXT`.
 import { EventHubConsumerClient, earliestEventPosition } from "@azure/event-hubs";
 import { BlobCheckpointStore } from "@azure/eventhubs-checkpointstore-blob";
 import { ContainerClient } from "@azure/storage-blob";
 
 const CHECKPOINT_EVERY = 10;
-// Expiry is long enough for a busy machine: who does not renew in time loses partitions without being dead.
+// The expiry is long enough for a busy machine: a client that does not renew in time loses partitions although it is
+// alive.
 const loadBalancingOptions = { strategy: "greedy", updateIntervalInMs: 500, partitionOwnershipExpirationIntervalInMs: 8000 };
 
 const [connectionString, storage, hub, container] = process.argv.slice(2);

@@ -8,20 +8,20 @@ import { createInterface } from "node:readline";
 
 const START_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 30_000;
-// Below the range from which the system takes ports of outgoing connections: a client that keeps dialling a port of
-// that range while the broker is down can end up connected to itself, and then nobody else gets the port.
+// Below the range of ports for outgoing connections: a client that keeps dialling a port of that range while the broker
+// is down can connect to itself, and then the port is in use.
 const FIXED_PORT_MIN = 20_000;
 const FIXED_PORT_MAX = 32_000;
 
 export const KEY_NAME = "RootManageSharedAccessKey";
 export const KEY = "SAS_KEY_VALUE";
 
-// The test runner ends a file that takes too long this way; `exit` handlers must still run then.
+// The test runner ends a file that exceeds its timeout with this signal; `exit` handlers must still run then.
 process.once("SIGTERM", () => process.exit(1));
 
 /**
- * The clock of a broker. A test moves it instead of waiting for a lock, a time to live or a schedule to end. The SDKs stay on real
- * time: after a move their clocks are behind the broker's, and locks seem to last longer to them.
+ * The clock of a broker. A test moves it instead of waiting for the end of a lock, a time to live or a schedule. The
+ * SDKs stay on real time: after a move their clocks are behind the broker's, and locks seem to last longer.
  */
 export class Clock {
   constructor(address) {
@@ -37,7 +37,7 @@ export class Clock {
     return this.set(this.aheadMs + ms);
   }
 
-  /** Moves just past a moment, if the broker has not reached it yet. */
+  /** Moves the clock just past a moment, if the broker has not reached it yet. */
   passBy(moment) {
     return this.advance(Math.max(0, moment - this.now()) + 10);
   }
@@ -54,7 +54,7 @@ export class Clock {
   }
 }
 
-/** One broker process with its data folder. It may be killed and started again at the same place. */
+/** One broker process with its data folder. It can be killed and restarted on the same ports and folder. */
 export class Broker {
   constructor({ queues = [], keys = [], configs = [], storageKey, folder, ...places } = {}) {
     this.ownsFolder = folder === undefined;
@@ -64,7 +64,7 @@ export class Broker {
     const { blobPort = "off", queuePort = "off" } = places;
     this.places.push("--blob-port", blobPort, "--queue-port", queuePort);
     this.storageKey = storageKey;
-    // The broker's own key is there only while no other is named, so it is named beside others.
+    // The broker has its built-in key only if no keys are given, so the tests give it together with others.
     this.keys = keys.length > 0 ? [`${KEY_NAME}=${KEY}:Manage`, ...keys] : [];
     this.options = ["--test-clock", ...queues.flatMap((queue) => ["--queue", queue]), ...this.keys.flatMap((key) => ["--key", key])];
     this.options.push(...configs.flatMap((path) => ["--config", path]));
@@ -78,21 +78,22 @@ export class Broker {
     return broker;
   }
 
-  /** Starts the process and returns at once; `ready` tells when it serves. */
+  /** Starts the process and returns at once; `ready` resolves when it serves. */
   spawn() {
     const binary = process.env.PEEKLOCK_BIN;
     if (!binary) throw new Error("PEEKLOCK_BIN does not name the broker to test; run `cargo xtask test --only js`");
     const log = openSync(this.logPath, "a");
     this.process = spawn(binary, ["serve", "--data", join(this.folder, "data"), ...this.places, ...this.options], { stdio: ["ignore", "pipe", log] });
     closeSync(log);
-    // No broker outlives its test process, however that ends.
+    // No broker may outlive its test process, regardless of how that ends.
     const child = this.process;
     const end = () => child.kill("SIGKILL");
     process.once("exit", end);
     child.once("exit", () => process.off("exit", end));
     this.ended = new Promise((resolve) => this.process.once("exit", resolve));
     this.ready = this.readLabels();
-    // Whoever kills a broker before it is ready does not wait for it; that must not count as unhandled.
+    // A test that kills a broker before it is ready does not await `ready`; that must not count as an unhandled
+    // rejection.
     this.ready.catch(() => {});
   }
 
@@ -107,7 +108,7 @@ export class Broker {
       const timer = setTimeout(() => this.process.kill("SIGKILL"), STOP_TIMEOUT_MS);
       await this.ended;
       clearTimeout(timer);
-      if (this.process.signalCode === "SIGKILL") throw new Error("the broker did not follow SIGTERM");
+      if (this.process.signalCode === "SIGKILL") throw new Error("the broker did not stop on SIGTERM");
     }
     if (this.ownsFolder) rmSync(this.folder, { recursive: true, force: true });
   }
@@ -141,7 +142,7 @@ export class Broker {
     return this.labels["Certificate"];
   }
 
-  /** As printed; where keys were given, the broker prints none of them in full. */
+  /** The printed connection string. If keys were given, the broker prints none of them in full. */
   get connectionString() {
     return this.keys.length > 0 ? this.connectionStringOf(KEY_NAME, KEY) : this.labels["Connection string"];
   }
@@ -150,7 +151,7 @@ export class Broker {
     return `Endpoint=sb://${address};SharedAccessKeyName=${keyName};SharedAccessKey=${key};UseDevelopmentEmulator=true;`;
   }
 
-  /** As printed, with the key that was given in place of the stars. */
+  /** The printed connection string, with the given key in place of the asterisks. */
   get storageConnectionString() {
     return this.labels["Storage string"].replace("AccountKey=***", `AccountKey=${this.storageKey}`);
   }
@@ -164,7 +165,7 @@ export class Broker {
         clearTimeout(timer);
         reject(failed("ended before it was ready"));
       });
-      // The reading goes on after "Ready": a full pipe would stop the broker.
+      // The output is read after "Ready", too: a full pipe would block the broker.
       createInterface({ input: this.process.stdout }).on("line", (line) => {
         const [label, ...rest] = line.split("  ");
         labels[label] = rest.join("  ").trim();
@@ -178,7 +179,7 @@ export class Broker {
   }
 }
 
-/** Queues are declared when the broker starts, so every test takes unused ones from a stock of each kind. */
+/** A stock of queues of each kind. Queues are declared when the broker starts, so each test takes unused ones. */
 export class QueuePool {
   static kinds = { plain: "", lock5: ",lock=5s", count3: ",max-delivery=3" };
   static stock = 30;

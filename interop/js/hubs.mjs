@@ -1,4 +1,4 @@
-// Event hubs for the scenarios: made over the JSON API, read in the background.
+// Event hubs for the scenarios, created with the JSON API and read in the background.
 import assert from "node:assert/strict";
 import { EventHubConsumerClient, EventHubProducerClient, earliestEventPosition } from "@azure/event-hubs";
 import { call } from "./api.mjs";
@@ -8,7 +8,7 @@ export const DEFAULT_GROUP = "$Default";
 
 let madeCount = 0;
 
-/** Gives the hub's name. */
+/** Returns the hub's name. */
 export async function createHub(broker, partitionCount = 1, settings = {}) {
   const name = `hub-${madeCount++}`;
   await call(broker, "PUT", ["hubs", name], { partitionCount, ...settings });
@@ -26,7 +26,7 @@ export async function publish(producer, bodies, options) {
   );
 }
 
-/** Reads in the background. What came is in `events`, what went wrong in `errors`, how it ended in `ends`. */
+/** Reads in the background. Received events are in `events`, errors in `errors`, the reasons of ends in `ends`. */
 export class Reader {
   events = [];
   errors = [];
@@ -78,7 +78,7 @@ export function read(broker, hub, count, options = {}) {
   return reading(broker, hub, options, (reader) => reader.receive(count));
 }
 
-/** What a reader hears that may not read. */
+/** Returns the error of a reader that is rejected. */
 export function refusal(broker, hub, options = {}) {
   const clientOptions = { retryOptions: { maxRetries: 0, timeoutInMs: 20_000 } };
   return reading(broker, hub, { clientOptions, ...options }, async (reader) => {

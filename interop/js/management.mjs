@@ -4,7 +4,7 @@ import { once } from "node:events";
 import rhea from "rhea";
 import { KEY, KEY_NAME } from "./broker.mjs";
 
-/** Runs `action` with a connection that ends with it. */
+/** Runs `action` with a connection that is closed afterwards. */
 export async function connected(broker, action, options = {}) {
   const connection = connect(broker, options);
   try {
@@ -21,7 +21,7 @@ export function connect(broker, options = {}) {
   return rhea.create_container().connect({ ...place, ...options });
 }
 
-/** Asks the namespace, or the entity that `of` names; gives the body of the answer. */
+/** Sends a request to the namespace, or to the entity that `of` names. Returns the body of the answer. */
 export function ask(broker, operation, body, of) {
   return connected(broker, async (connection) => {
     const address = of ? `${of}/$management` : "$management";

@@ -1,22 +1,24 @@
-// Queues with classes: their order as the JSON API takes it, messages of a priority, and the order in which they come.
+// Queues with classes: the order in the form of the JSON API, messages with a priority, and receiving in order.
 import { bodies, receive } from "./steps.mjs";
 
 const PRIORITIES = { high: "7-9", normal: "4-6", low: "0-3" };
-// Well inside of the 16 that a receiver may hold unsettled by default.
+// Well below the 16 unsettled messages that a receiver may hold by default.
 const BATCH_COUNT = 8;
 
-/** Three classes, each with settings of its own if there are any. */
+/** Returns an order with three classes, each with its own settings if there are any. */
 export function order(policy = "strict", settings = {}, more = {}) {
   const entries = Object.entries(PRIORITIES).map(([name, priorities]) => [name, { priorities, ...settings[name] }]);
   return { policy, classes: Object.fromEntries(entries), ...more };
 }
 
-/** A message whose AMQP header says its priority: the SDK takes a whole AMQP message wherever it takes its own. */
+/**
+ * Returns a message with the priority in its AMQP header: the SDK accepts a complete AMQP message in place of its own.
+ */
 export function withHeader(body, priority, more = {}) {
   return { body, bodyType: "data", header: { priority }, ...more };
 }
 
-/** A message whose application property says its priority. */
+/** Returns a message with the priority in an application property. */
 export function withProperty(body, priority, more = {}) {
   return { body, applicationProperties: { Priority: priority }, ...more };
 }
@@ -25,14 +27,14 @@ export function ofClass(name, ...named) {
   return named.map((body) => withProperty(body, name));
 }
 
-/** All at once: everything is there before anybody can take the first. */
+/** Sends all messages in one batch, so that all are stored before the first can be received. */
 export async function post(client, queue, ...messages) {
   const sender = client.createSender(queue);
   await sender.sendMessages(messages);
   await sender.close();
 }
 
-/** Receives and completes `count` messages, a few at a time, in the order in which they come. */
+/** Receives and completes `count` messages, a few at a time, in the order of delivery. */
 export async function takeFrom(receiver, count) {
   const taken = [];
   while (taken.length < count) {

@@ -1,4 +1,4 @@
-// What every test file has at hand: a broker with queues, a client, and the steps that scenarios share.
+// The setup of every test file: a broker with queues, a client, and steps that scenarios share.
 import assert from "node:assert/strict";
 import { after, afterEach, before } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
@@ -7,12 +7,12 @@ import { Broker, QueuePool } from "./broker.mjs";
 
 export const SEND_KEY = ["send-only", "secret-of-the-sender"];
 export const LISTEN_KEY = ["listen-only", "secret-of-the-listener"];
-// What comes at all comes long before; only a machine that is busy with much else needs as much.
+// Messages usually arrive much sooner; only a busy machine needs this long.
 const RECEIVE_TIMEOUT_MS = 30_000;
-// A refused or broken call is tried again soon, so that tests end soon.
+// A rejected or failed call is retried soon, so that tests are short.
 export const CLIENT_OPTIONS = { retryOptions: { maxRetries: 3, retryDelayInMs: 100, timeoutInMs: 10_000 } };
 
-/** A broker and a client for the tests of one file. */
+/** Provides a broker and a client for the tests of one file. */
 export function useBroker(options = {}, prepare = () => {}) {
   const context = { pool: new QueuePool(), create: (settings) => createQueue(context.broker, settings) };
   before(async () => {
@@ -42,13 +42,13 @@ export async function sendInSession(client, queue, sessionId, ...bodies) {
   await sender.close();
 }
 
-/** Receives until there are `count` messages; fewer in the given time is a failure. */
+/** Receives until there are `count` messages. Fails if there are fewer after the timeout. */
 export async function receive(receiver, count, timeoutMs = RECEIVE_TIMEOUT_MS) {
   const messages = [];
   const deadline = Date.now() + timeoutMs;
   while (messages.length < count) {
     const maxWaitTimeInMs = deadline - Date.now();
-    assert.ok(maxWaitTimeInMs > 0, `only ${messages.length} of ${count} messages came in ${timeoutMs} ms`);
+    assert.ok(maxWaitTimeInMs > 0, `only ${messages.length} of ${count} messages arrived in ${timeoutMs} ms`);
     messages.push(...(await receiver.receiveMessages(count - messages.length, { maxWaitTimeInMs })));
   }
   return messages;
@@ -59,7 +59,7 @@ export async function receiveOne(receiver, timeoutMs) {
   return message;
 }
 
-/** Nothing can be received, and nothing is locked, deferred or waiting either. */
+/** Asserts that the queue has no message to receive, and no locked, deferred or waiting one. */
 export async function assertEmpty(client, queue, options = {}) {
   const receiver = client.createReceiver(queue, { receiveMode: "receiveAndDelete", ...options });
   const peeked = await receiver.peekMessages(10);

@@ -1,4 +1,4 @@
-// One pass through the SDK over TLS. Arguments: connection string, queue.
+// Runs one scenario with the SDK over TLS. Arguments: connection string, queue.
 import assert from "node:assert/strict";
 import { ServiceBusClient } from "@azure/service-bus";
 import { assertEmpty, bodies, receive, receiveOne, send } from "./steps.mjs";

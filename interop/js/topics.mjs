@@ -1,11 +1,11 @@
-// Topics for the scenarios, and the administration client that makes them.
+// Topics for the scenarios, and the administration client that creates them.
 import { readFileSync } from "node:fs";
 import { ServiceBusAdministrationClient } from "@azure/service-bus";
 import { bodies, receive, useBroker } from "./steps.mjs";
 
 export const DEFAULT_RULE = "$Default";
 
-/** A broker with a certificate, a client, and an administration client that trusts the certificate. */
+/** Provides a broker with a certificate, a client, and an administration client that trusts the certificate. */
 export function useManagedBroker(options = {}) {
   const places = { listenTls: "127.0.0.1:0", http: "127.0.0.1:0" };
   const context = useBroker({ queues: [], ...places, ...options }, () => {
@@ -14,10 +14,13 @@ export function useManagedBroker(options = {}) {
   return context;
 }
 
-/** Every port of the broker answers TLS and HTTP beside AMQP, so the SDK gets the same connection string. */
+/**
+ * Returns an administration client. Every port of the broker serves TLS and HTTP besides AMQP, so the SDK gets the same
+ * connection string.
+ */
 export function adminOf(broker, connectionString = broker.connectionString, options = {}) {
   const tlsOptions = { ca: readFileSync(broker.certificate, "utf8") };
-  // The broker may close a connection that was idle just as the next request is on its way. Then one tries again.
+  // The broker may close an idle connection while the next request is in flight; the client then retries.
   return new ServiceBusAdministrationClient(connectionString, { tlsOptions, retryOptions: { maxRetries: 1 }, ...options });
 }
 
@@ -27,7 +30,7 @@ export function fresh(stem) {
   return `${stem}-made-${freshCount++}`;
 }
 
-/** Subscriptions by name, with their settings. Gives the topic's name. */
+/** Creates a topic with subscriptions, given by name with their settings. Returns the topic's name. */
 export async function createTopic(admin, subscriptions, settings = {}) {
   const topic = fresh("topic");
   await admin.createTopic(topic, settings);
@@ -35,7 +38,7 @@ export async function createTopic(admin, subscriptions, settings = {}) {
   return topic;
 }
 
-/** A topic with one subscription per filter, which is its only rule. Gives the topic's name. */
+/** Creates a topic with one subscription per filter, which is its only rule. Returns the topic's name. */
 export async function createFiltered(admin, filters) {
   const topic = await createTopic(admin, Object.fromEntries(Object.keys(filters).map((name) => [name, {}])));
   for (const [name, filter] of Object.entries(filters)) await replaceRules(admin, topic, name, filter);
@@ -47,20 +50,20 @@ export async function replaceRules(admin, topic, subscription, filter, action) {
   await admin.deleteRule(topic, subscription, DEFAULT_RULE);
 }
 
-/** Messages are bodies, or whole messages. */
+/** Sends messages, given as bodies or complete messages. */
 export async function publish(client, topic, ...messages) {
   const sender = client.createSender(topic);
   await sender.sendMessages(messages.map((message) => (typeof message === "object" ? message : { body: message })));
   await sender.close();
 }
 
-/** Receives and completes `count` messages; nothing more is there. */
+/** Receives and completes `count` messages, and checks that there are no more. */
 export async function take(client, topic, subscription, count, options = {}) {
   const receiver = client.createReceiver(topic, subscription, options);
   const messages = count > 0 ? await receive(receiver, count) : [];
   for (const message of messages) await receiver.completeMessage(message);
   const rest = await receiver.peekMessages(10);
-  if (rest.length > 0) throw new Error(`there is more in ${subscription}: ${bodies(rest)}`);
+  if (rest.length > 0) throw new Error(`unexpected messages in ${subscription}: ${bodies(rest)}`);
   await receiver.close();
   return messages;
 }

@@ -1,4 +1,4 @@
-// Who may do what: keys, rights, expired tokens, unknown entities.
+// Authorization: keys, rights, expired tokens, unknown entities.
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { KEY, KEY_NAME } from "../broker.mjs";
 import { LISTEN_KEY, SEND_KEY, receiveOne, send, useBroker } from "../steps.mjs";
 
 const context = useBroker();
-// The SDK counts a refusal as worth retrying; once is enough to see it.
+// The SDK retries a rejection; one try is enough here.
 const HASTY = { retryOptions: { maxRetries: 0, retryDelayInMs: 10, timeoutInMs: 20_000 } };
 
 async function withClient(connectionString, action) {
@@ -43,23 +43,23 @@ for (const [name, attempt] of Object.entries({ send: tryToSend, receive: tryToRe
   });
 }
 
-test("a key with listen cannot send", async () => {
+test("a key with the listen right cannot send", async () => {
   const { broker, pool } = context;
   await assert.rejects(tryToSend(broker.connectionStringOf(...LISTEN_KEY), pool.take()), REFUSED);
 });
 
-test("a key with send cannot receive", async () => {
+test("a key with the send right cannot receive", async () => {
   const { broker, pool } = context;
   await assert.rejects(tryToReceive(broker.connectionStringOf(...SEND_KEY), pool.take()), REFUSED);
 });
 
-test("a key with send cannot peek by management", async () => {
+test("a key with the send right cannot peek through management", async () => {
   const { broker, pool } = context;
   const peek = (client) => client.createReceiver(pool.take()).peekMessages(1);
   await assert.rejects(withClient(broker.connectionStringOf(...SEND_KEY), peek), REFUSED);
 });
 
-test("each right suffices for its side", async () => {
+test("each right is sufficient for its operations", async () => {
   const { broker, pool } = context;
   const queue = pool.take();
   await tryToSend(broker.connectionStringOf(...SEND_KEY), queue);
@@ -76,8 +76,8 @@ function withSignature(broker, queue, expiry) {
   return `Endpoint=sb://${broker.address};SharedAccessSignature=${token};UseDevelopmentEmulator=true;`;
 }
 
-// With a signature this SDK starts without SASL, so these two also show that such a start is served.
-test("a signature suffices", async () => {
+// With a signature this SDK connects without SASL, so these two tests also cover a connection without SASL.
+test("a signature is accepted", async () => {
   const { broker, pool } = context;
   const queue = pool.take();
   const connectionString = withSignature(broker, queue, Math.floor(Date.now() / 1000) + 600);
@@ -85,7 +85,7 @@ test("a signature suffices", async () => {
   assert.equal((await tryToReceive(connectionString, queue)).length, 1);
 });
 
-test("an expired signature is refused", async () => {
+test("an expired signature is rejected", async () => {
   const { broker, pool } = context;
   const queue = pool.take();
   await assert.rejects(tryToSend(withSignature(broker, queue, Math.floor(Date.now() / 1000) - 60), queue), REFUSED);

@@ -52,7 +52,7 @@ describe("queues", () => {
     assert.match(shown.autoDeleteOnIdle, FOREVER);
   });
 
-  test("keep every property, and change those that may change", async () => {
+  test("keep every property, and can be changed", async () => {
     const { admin } = context;
     const name = fresh("queue");
     const settings = { ...ENTITY, ...RECEIVED };
@@ -82,7 +82,7 @@ describe("queues", () => {
     assert.equal((await admin.getQueue(source)).forwardTo, shown.forwardTo);
   });
 
-  test("count what they have", async () => {
+  test("count their messages", async () => {
     const { admin, client } = context;
     const name = fresh("queue");
     await admin.createQueue(name);
@@ -106,7 +106,7 @@ describe("queues", () => {
     assert.ok(shown.createdAt instanceof Date && shown.modifiedAt instanceof Date && shown.accessedAt instanceof Date);
   });
 
-  test("exist, or do not", async () => {
+  test("report whether they exist", async () => {
     const { admin } = context;
     const name = fresh("team/queue");
     assert.equal(await admin.queueExists(name), false);
@@ -119,7 +119,7 @@ describe("queues", () => {
 });
 
 describe("topics", () => {
-  test("keep every property, and change those that may change", async () => {
+  test("keep every property, and can be changed", async () => {
     const { admin } = context;
     const name = fresh("topic");
     const settings = { ...ENTITY, supportOrdering: true };
@@ -129,7 +129,7 @@ describe("topics", () => {
     assert.deepEqual(picked(await admin.getTopic(name), { ...settings, ...changes }), { ...settings, ...changes });
   });
 
-  test("count what they have, exist, or do not", async () => {
+  test("count their subscriptions and report whether they exist", async () => {
     const { admin } = context;
     const topic = await createTopic(admin, { one: {}, two: {} });
     const shown = await admin.getTopicRuntimeProperties(topic);
@@ -150,7 +150,7 @@ describe("subscriptions", () => {
     userMetadata: "ours",
   };
 
-  test("keep every property, and change those that may change", async () => {
+  test("keep every property, and can be changed", async () => {
     const { admin } = context;
     const topic = await createTopic(admin, {});
     assert.deepEqual(picked(await admin.createSubscription(topic, "one", SETTINGS), SETTINGS), SETTINGS);
@@ -162,7 +162,7 @@ describe("subscriptions", () => {
     assert.deepEqual(picked(await admin.getSubscription(topic, "one"), changed), changed);
   });
 
-  test("may start with a rule of their own", async () => {
+  test("can be created with a rule", async () => {
     const { admin } = context;
     const topic = await createTopic(admin, {});
     const defaultRuleOptions = {
@@ -177,7 +177,7 @@ describe("subscriptions", () => {
     assert.equal(rule.action.sqlExpression, "SET seen = TRUE");
   });
 
-  test("count what they have, exist, or do not", async () => {
+  test("count their messages and report whether they exist", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { one: {} });
     await publish(client, topic, "a", "b");
@@ -190,7 +190,7 @@ describe("subscriptions", () => {
 });
 
 describe("rules", () => {
-  test("of every kind keep what they are", async () => {
+  test("of every kind keep their values", async () => {
     const { admin } = context;
     const topic = await createTopic(admin, { one: {} });
     const when = new Date("2026-01-02T03:04:05.000Z");
@@ -227,7 +227,7 @@ describe("lists", () => {
     }
   });
 
-  test("are longer than a page", async () => {
+  test("can be longer than a page", async () => {
     const { admin } = context;
     const ours = (listed) => listed.map(({ name }) => name.split("listed-")[1]).filter((name) => name);
     assert.deepEqual(ours(await all(admin.listQueues())), numbered("q"));
@@ -239,7 +239,7 @@ describe("lists", () => {
     assert.equal((await all(admin.listSubscriptionsRuntimeProperties(topic))).length, COUNT);
   });
 
-  test("come in pages of any size", async () => {
+  test("have pages of any size", async () => {
     const sizes = [];
     for await (const page of context.admin.listSubscriptions(topic).byPage({ maxPageSize: 50 })) sizes.push(page.length);
     assert.deepEqual(sizes, [50, 50, 30]);
@@ -263,7 +263,7 @@ describe("errors", () => {
       return true;
     });
 
-  test("what is there cannot be created", async () => {
+  test("an entity that exists cannot be created", async () => {
     const { admin } = context;
     const topic = await createTopic(admin, { one: {} });
     const exists = "MessageEntityAlreadyExistsError";
@@ -273,7 +273,7 @@ describe("errors", () => {
     await rejects(admin.createRule(topic, "one", DEFAULT_RULE, { sqlExpression: "1=1" }), 409, exists);
   });
 
-  test("what is not there is not found", async () => {
+  test("a missing entity is not found", async () => {
     const { admin } = context;
     const topic = await createTopic(admin, { one: {} });
     const missing = "MessageEntityNotFoundError";
@@ -288,26 +288,26 @@ describe("errors", () => {
     await rejects(admin.updateQueue(queue), 404, missing);
   });
 
-  test("what a thing is cannot be changed", async () => {
+  test("fixed settings cannot be changed", async () => {
     const { admin } = context;
     const queue = await admin.createQueue(fresh("queue"));
     await rejects(admin.updateQueue({ ...queue, requiresSession: true }), 400, "ServiceError", /requires ?session/i);
   });
 
-  test("a rule that does not parse is refused with its column", async () => {
+  test("a rule that does not parse is rejected with its column", async () => {
     const { admin } = context;
     const topic = await createTopic(admin, { one: {} });
     await rejects(admin.createRule(topic, "one", "bad", { sqlExpression: "color = " }), 400, "ServiceError", /column 9/);
   });
 
-  test("settings without effect are kept and shown", async () => {
+  test("settings without effect are stored and returned", async () => {
     const { admin } = context;
     const queue = await admin.createQueue(fresh("queue"), { enablePartitioning: true, enableExpress: true });
     assert.equal(queue.enablePartitioning, true);
     assert.equal((await admin.updateQueue(queue)).enableExpress, true);
   });
 
-  test("only who may manage does", async () => {
+  test("management requires the manage right", async () => {
     const { broker } = context;
     for (const key of [[KEY_NAME, "not the key"], ["nobody", KEY], LISTEN_KEY]) {
       const admin = adminOf(broker, broker.connectionStringOf(...key));
@@ -318,7 +318,7 @@ describe("errors", () => {
 });
 
 describe("keys", () => {
-  test("come with their entity", async () => {
+  test("are returned with their entity", async () => {
     const { admin } = context;
     const name = fresh("queue");
     const rule = {
@@ -344,7 +344,7 @@ describe("versions and certificates", () => {
     });
   }
 
-  test("the certificate from the environment is enough", () => {
+  test("a certificate from the environment is sufficient", () => {
     const { NODE_EXTRA_CA_CERTS, ...inherited } = process.env;
     const scenario = fileURLToPath(new URL("../admin_scenario.mjs", import.meta.url));
     const run = (environment) =>

@@ -1,4 +1,5 @@
-// The stock checkpoint store of JavaScript and the blob SDK below it: claims, checkpoints, stale tags, a restart, refusals.
+// The stock checkpoint store of JavaScript and the blob SDK below it: claims, checkpoints, stale ETags, a restart,
+// rejections.
 import assert from "node:assert/strict";
 import { Readable } from "node:stream";
 import { after, before, test } from "node:test";
@@ -29,7 +30,7 @@ async function newContainer() {
 const claim = (partitionId, ownerId, rest = {}) => ({ ...HUB, partitionId, ownerId, ...rest });
 const owners = async (store) => (await store.listOwnership(...PLACE)).map((found) => [found.partitionId, found.ownerId]);
 
-test("a claim with a stale tag wins nothing", async () => {
+test("a claim with a stale ETag fails", async () => {
   const store = new BlobCheckpointStore(await newContainer());
   const [first] = await store.claimOwnership([claim("0", "anna")]);
   const etag = first.etag;
@@ -43,7 +44,7 @@ test("a claim with a stale tag wins nothing", async () => {
   assert.deepEqual(await owners(store), [["0", ""]]);
 });
 
-test("of two who claim with the same tag one wins", async () => {
+test("of two claims with the same ETag one succeeds", async () => {
   const store = new BlobCheckpointStore(await newContainer());
   const [{ etag }] = await store.claimOwnership([claim("0", "anna")]);
   const both = ["bert", "cleo"].map((owner) => store.claimOwnership([claim("0", owner, { etag })]));
@@ -52,7 +53,7 @@ test("of two who claim with the same tag one wins", async () => {
   assert.deepEqual(await owners(store), [["0", won[0]]]);
 });
 
-test("checkpoints and claims outlive the broker", async () => {
+test("checkpoints and claims survive a restart", async () => {
   const container = await newContainer();
   const store = new BlobCheckpointStore(container);
   const [{ etag }] = await store.claimOwnership([claim("3", "anna")]);
@@ -63,10 +64,10 @@ test("checkpoints and claims outlive the broker", async () => {
   await broker.start();
   const [checkpoint] = await store.listCheckpoints(...PLACE);
   assert.deepEqual([checkpoint.partitionId, checkpoint.offset, checkpoint.sequenceNumber], ["3", "8", 8]);
-  assert.equal((await store.claimOwnership([claim("3", "anna", { etag })])).length, 1, "the tag is still good");
+  assert.equal((await store.claimOwnership([claim("3", "anna", { etag })])).length, 1, "the ETag must still be valid");
 });
 
-test("blobs with metadata, conditions and odd names", async () => {
+test("blobs with metadata, conditions and unusual names", async () => {
   const container = await newContainer();
   const blob = container.getBlockBlobClient("ns/ä b&<>'+%20?#/0");
   const metadata = { a1: "1", a_1: "2", ab: "x=y; <&> ~", latin: "é" };
@@ -115,7 +116,7 @@ test("leases and blobs of 4 MiB, in one piece and as a stream", async () => {
   }
 });
 
-test("what is not served, not there or not allowed has its status and code", async () => {
+test("unsupported, missing and forbidden requests have their status and code", async () => {
   const container = await newContainer();
   const blob = container.getBlockBlobClient("blob");
   await blob.upload("", 0);

@@ -1,4 +1,4 @@
-// Messages that go on to another queue by themselves, requests that get an answer, and queues that are emptied.
+// Forwarding, requests with replies, and purging.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { deleteQueue, showQueue } from "../api.mjs";
@@ -24,7 +24,7 @@ async function forwarding(targetSettings = {}) {
 }
 
 describe("forwarding", () => {
-  test("messages go on with all they have, in order", async () => {
+  test("forwarded messages keep their properties and order", async () => {
     const { client, source, target } = await forwarding();
     const sender = client.createSender(source);
     await sender.sendMessages([{ body: "first", messageId: "m", subject: "s", applicationProperties: { own: 7 } }, { body: "second" }]);
@@ -34,12 +34,12 @@ describe("forwarding", () => {
     assert.deepEqual([first, second].map((message) => Number(message.enqueuedSequenceNumber)), [1, 2]);
   });
 
-  test("nobody receives from a queue that forwards", async () => {
+  test("a queue that forwards rejects receivers", async () => {
     const { client, source } = await forwarding();
     await assert.rejects(client.createReceiver(source).receiveMessages(1, { maxWaitTimeInMs: 20_000 }), /forwards its messages/);
   });
 
-  test("dead letters go on with reason and source", async () => {
+  test("dead letters are forwarded with reason and source", async () => {
     const { client, create } = context;
     const graveyard = await create();
     const source = await create({ forwardDeadLettersTo: graveyard });
@@ -51,7 +51,7 @@ describe("forwarding", () => {
     assert.equal(dead.deadLetterSource, source);
   });
 
-  test("a message for a deleted queue is set aside", async () => {
+  test("a message for a deleted queue is dead-lettered", async () => {
     const { client, source, target } = await forwarding();
     await deleteQueue(context.broker, target);
     await send(client, source, "homeless");
@@ -61,7 +61,7 @@ describe("forwarding", () => {
     assert.match(dead.deadLetterErrorDescription, new RegExp(target));
   });
 
-  test("a message for a full queue is set aside", async () => {
+  test("a message for a full queue is dead-lettered", async () => {
     const { client, source, target } = await forwarding({ maxSize: 2000 });
     await send(client, source, "x".repeat(1500));
     await send(client, source, "y".repeat(1500));
@@ -82,7 +82,7 @@ describe("forwarding", () => {
 });
 
 describe("request and reply", () => {
-  test("each requester gets its own answer from a queue with sessions", async () => {
+  test("each requester gets its own reply from a queue with sessions", async () => {
     const { client, create } = context;
     const requests = await create();
     const replies = await create({ requiresSession: true });
@@ -109,7 +109,7 @@ describe("request and reply", () => {
   });
 });
 
-describe("cleaning", () => {
+describe("purging", () => {
   test("messages are deleted in batches and purged", async () => {
     const { broker, client, create } = context;
     const queue = await create();

@@ -1,5 +1,5 @@
-// The stock consumer clients with their stock checkpoint store, all on this one broker: they share the partitions evenly, take over
-// from one that is killed, and go on at its checkpoints.
+// The stock consumer clients with their stock checkpoint store, all on one broker: they share the partitions evenly,
+// take over from a killed client, and continue at its checkpoints.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -13,7 +13,7 @@ import { sleep, until, useBroker } from "../steps.mjs";
 
 const context = useBroker({ queues: [], keys: [], blobPort: "127.0.0.1:0" });
 const PARTITIONS = [...Array(16).keys()].map(String);
-// Two checkpoints in each partition, and events behind the last.
+// Two checkpoints in each partition, and events after the last.
 const BEFORE_COUNT = 25;
 const AFTER_COUNT = 10;
 const CHECKPOINT_EVERY = 10;
@@ -24,7 +24,7 @@ const WORKER = fileURLToPath(new URL("../balance_worker.mjs", import.meta.url));
 const workers = [];
 after(() => Promise.all(workers.map((worker) => worker.kill())));
 
-/** A consumer client in a process of its own, and what it said. */
+/** A consumer client in its own process, with its reports. */
 class Worker {
   events = [];
   checkpoints = {};
@@ -74,7 +74,8 @@ test("three clients share sixteen partitions", async () => {
 
   async function spreads(expected) {
     const deadline = Date.now() + PATIENCE_MS;
-    // Greedy clients take from each other for a while, and who loses a partition reads on until its link is cut: several looks must agree.
+    // Greedy clients take partitions from each other for a while, and a client that has lost a partition reads on until
+    // its link is detached. Several consecutive checks must therefore agree.
     let [last, looks] = ["", 0];
     for (;;) {
       const counts = new Map();
@@ -93,8 +94,8 @@ test("three clients share sixteen partitions", async () => {
   }
 
   const places = [broker.connectionString, broker.storageConnectionString, hub, "balance"];
-  // One after the other: this store writes the first claim of a partition without a condition, so of several clients that claim it at once
-  // one may be in the store and another on the link, until the claim runs out.
+  // The clients start one after another: this store writes the first claim of a partition without a condition, so of
+  // several clients that claim it at once one may be in the store and another on the link until the claim expires.
   for (const expected of [[16], [8, 8], [5, 5, 6]]) {
     new Worker(...places);
     await spreads(expected);
@@ -115,19 +116,20 @@ test("three clients share sixteen partitions", async () => {
   await spreads([8, 8]);
   await producer.close();
   for (const partition of PARTITIONS) {
-    // This SDK may move a partition between two who live, too. Whoever gets one starts behind its checkpoint; whoever keeps one goes on.
+    // This SDK may also move a partition between two live clients. A client that gets a partition starts after its
+    // checkpoint; a client that keeps one continues.
     const runs = workers.flatMap((worker) => runsOf(worker.events, partition));
-    assert.ok(runs.every(([first]) => first % CHECKPOINT_EVERY === 0), `partition ${partition} goes on at its checkpoints: ${JSON.stringify(runs)}`);
+    assert.ok(runs.every(([first]) => first % CHECKPOINT_EVERY === 0), `partition ${partition} must continue at its checkpoints: ${JSON.stringify(runs)}`);
   }
   for (const partition of orphans) {
     const runs = others.flatMap((worker, index) => runsOf(worker.events.slice(seen[index]), partition));
-    assert.ok(runs.some(([first]) => first === LAST_CHECKPOINT + 1), `partition ${partition} goes on where the killed one was: ${JSON.stringify(runs)}`);
+    assert.ok(runs.some(([first]) => first === LAST_CHECKPOINT + 1), `partition ${partition} must continue at the killed client's checkpoint: ${JSON.stringify(runs)}`);
   }
 });
 
 const partitionOf = (event) => event.split(":")[0];
 
-/** The numbers of a partition that follow each other without a gap: the first and the last of each run. */
+/** Returns the runs of consecutive numbers in a partition: the first and the last number of each. */
 function runsOf(events, partition) {
   const runs = [];
   for (const event of events.filter((event) => event.startsWith(`${partition}:`))) {

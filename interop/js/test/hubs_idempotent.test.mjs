@@ -1,4 +1,5 @@
-// Producers that number their events: what they send again is stored once, and whoever has lost its place is told.
+// Producers that number their events: repeated events are stored once, and a producer with a wrong number or epoch is
+// rejected.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, createServer } from "node:net";
@@ -13,7 +14,10 @@ before(async () => {
 });
 after(() => broker.stop());
 
-/** The SDK keeps this to its buffered producer, which leaves no place for `options`; its own tests do the same. */
+/**
+ * Creates an idempotent producer. The SDK restricts this option to its buffered producer, which accepts no `options`;
+ * the SDK's own tests use the same way.
+ */
 function idempotent(hub, options, at = broker) {
   const producer = producerOf(at, hub, { retryOptions: { maxRetries: 5, retryDelayInMs: 100, timeoutInMs: 3_000 } });
   producer._enableIdempotentRetries = true;
@@ -24,7 +28,7 @@ function idempotent(hub, options, at = broker) {
 const state = (producer) => producer.getPartitionPublishingProperties("0");
 const to = { partitionId: "0" };
 
-/** Passes everything on, until it is told to keep the broker's answers to itself. */
+/** Starts a proxy that forwards everything until it is set to withhold the broker's answers. */
 async function proxy() {
   const pairs = new Set();
   const shared = { isMute: false };
@@ -49,7 +53,7 @@ async function proxy() {
 }
 
 for (const restarts of [false, true]) {
-  test(`an event whose confirmation was lost is stored once${restarts ? ", also by a broker that was killed meanwhile" : ""}`, async () => {
+  test(`an event whose confirmation was lost is stored once${restarts ? ", also after the broker was killed" : ""}`, async () => {
     const hub = await createHub(broker);
     const between = await proxy();
     const producer = idempotent(hub, undefined, between);
@@ -74,7 +78,7 @@ for (const restarts of [false, true]) {
   });
 }
 
-test("a producer that goes on below its last number is refused", async () => {
+test("a producer that continues below its last number is rejected", async () => {
   const hub = await createHub(broker);
   const first = idempotent(hub);
   await publish(first, ["one", "two", "three", "four", "five"], to);
@@ -86,7 +90,7 @@ test("a producer that goes on below its last number is refused", async () => {
   await Promise.all([first.close(), second.close()]);
 });
 
-test("epochs that are too low are refused", async () => {
+test("epochs that are too low are rejected", async () => {
   const hub = await createHub(broker);
   const negative = idempotent(hub, { ownerLevel: -1 });
   await assert.rejects(publish(negative, ["x"], to), { code: "ArgumentOutOfRangeError" });

@@ -1,4 +1,4 @@
-// Where reading starts, who reads what, and who may read together with whom.
+// Start positions of readers, consumer groups, and owner levels.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, test } from "node:test";
@@ -45,10 +45,10 @@ test("every start position", async () => {
   }
 });
 
-test("only what is new", async () => {
+test("latest: only new events", async () => {
   const { broker, hub, producer } = await fresh(5);
   await reading(broker, hub, { startPosition: latestEventPosition, maxBatchSize: 1 }, async (reader) => {
-    // Nobody says when the reader is there, so more events are sent until it has one.
+    // The SDK does not report when the reader is attached, so more events are sent until it has received one.
     const deadline = Date.now() + 30_000;
     while (reader.events.length < 3 && Date.now() < deadline) {
       await publish(producer, ["probe"]);
@@ -60,7 +60,7 @@ test("only what is new", async () => {
   });
 });
 
-test("beyond the end, and unknown groups and partitions", async () => {
+test("positions after the end, and unknown groups and partitions", async () => {
   const { broker, hub } = await fresh(2);
   const beyond = await refusal(broker, hub, { partition: "0", startPosition: { sequenceNumber: 17 } });
   assert.match(beyond.message, /17/);
@@ -73,7 +73,7 @@ test("beyond the end, and unknown groups and partitions", async () => {
   assert.equal(nowhere.code, "MessagingEntityNotFoundError");
 });
 
-test("groups know nothing of each other", async () => {
+test("consumer groups are independent of each other", async () => {
   const { broker, hub } = await fresh(3, { consumerGroups: ["one", "two"] });
   await reading(broker, hub, { group: "one", partition: "0", ownerLevel: 5 }, async (one) => {
     assert.deepEqual(bodies(await one.receive(3)), ["0", "1", "2"]);
@@ -84,7 +84,7 @@ test("groups know nothing of each other", async () => {
   });
 });
 
-test("what the partition has last comes with each event", async () => {
+test("each event has the last enqueued properties of its partition", async () => {
   const { broker, hub, producer } = await fresh();
   await publish(producer, ["a", "b", "c"]);
   await reading(broker, hub, { partition: "0", trackLastEnqueuedEventProperties: true }, async (reader) => {
@@ -96,7 +96,7 @@ test("what the partition has last comes with each event", async () => {
   });
 });
 
-/** As the SDK tells of an owner with a higher level: an error that is not worth retrying, then the end. */
+/** Asserts the SDK's sequence for an owner with a higher level: an error that is not retryable, then the end. */
 async function assertEvicted(reader) {
   const error = await reader.failure();
   assert.deepEqual([error.code, error.retryable], ["ReceiverDisconnectedError", false]);
@@ -107,7 +107,7 @@ async function assertEvicted(reader) {
 const owner = (broker, hub, ownerLevel) => new Reader(broker, hub, { partition: "0", ...(ownerLevel === undefined ? {} : { ownerLevel }) });
 
 for (const [name, level] of Object.entries({ higher: 2, equal: 1 })) {
-  test(`an owner of ${name} level takes over`, async () => {
+  test(`an owner of ${name} level takes the partition over`, async () => {
     const { broker, hub, producer } = await fresh(1);
     const older = owner(broker, hub, 1);
     const readers = [older];
@@ -126,7 +126,7 @@ for (const [name, level] of Object.entries({ higher: 2, equal: 1 })) {
   });
 }
 
-test("a lower level is refused, and so is none", async () => {
+test("a reader with a lower level or none is rejected", async () => {
   const { broker, hub } = await fresh(1);
   await reading(broker, hub, { partition: "0", ownerLevel: 2 }, async (high) => {
     await high.receive(1);
@@ -137,14 +137,14 @@ test("a lower level is refused, and so is none", async () => {
   });
 });
 
-test("five without a level and no sixth, until one with a level comes", async () => {
+test("five readers without a level are permitted and a sixth is not, until one with a level attaches", async () => {
   const { broker, hub } = await fresh(1);
   const readers = [...Array(5)].map(() => owner(broker, hub));
   try {
     for (const reader of readers) await reader.receive(1);
     const sixth = await refusal(broker, hub, { partition: "0" });
     assert.equal(sixth.code, "QuotaExceededError");
-    // The SDK takes level 0 for none.
+    // The SDK treats level 0 as no level.
     const exclusive = owner(broker, hub, 1);
     readers.push(exclusive);
     await exclusive.receive(1);

@@ -1,4 +1,4 @@
-// What the SDK hides: the handshake of producers that never send twice, and batches put together by hand.
+// Behaviour below the SDK: the handshake of idempotent producers, and batches encoded by hand.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
@@ -55,7 +55,7 @@ async function contentOf(hub, count) {
   return bodies(events).map(String);
 }
 
-test("a producer that asks is given an identity, and its repetitions are dropped", () =>
+test("a producer gets an identity on request, and its repetitions are dropped", () =>
   connected(async (connection) => {
     const hub = await createHub(context.broker);
     const sender = await openIdempotent(connection, hub);
@@ -74,7 +74,7 @@ test("a producer that asks is given an identity, and its repetitions are dropped
     await producer.close();
   }));
 
-test("a producer that comes back with a higher epoch goes on, and its older self is sent away", () =>
+test("a producer that reattaches with a higher epoch continues, and its older link is detached", () =>
   connected(async (connection) => {
     const hub = await createHub(context.broker);
     const older = await openIdempotent(connection, hub);
@@ -94,7 +94,7 @@ test("a producer that comes back with a higher epoch goes on, and its older self
     assert.deepEqual(await contentOf(hub, 2), ["a", "b"]);
   }));
 
-test("a batch for two partition keys is refused as a whole", () =>
+test("a batch for two partition keys is rejected as a whole", () =>
   connected(async (connection) => {
     const hub = await createHub(context.broker);
     const sender = connection.open_sender({ target: hub });
@@ -105,7 +105,7 @@ test("a batch for two partition keys is refused as a whole", () =>
     assert.deepEqual(await contentOf(hub, 2), ["c", "d"]);
   }));
 
-test("what is no batch is refused and nothing of it is kept", () =>
+test("a malformed batch is rejected and none of it is stored", () =>
   connected(async (connection) => {
     const hub = await createHub(context.broker);
     const sender = connection.open_sender({ target: hub });

@@ -1,4 +1,4 @@
-// Events find their partition and come out as they went in; hubs and partitions tell about themselves.
+// Placement of events in partitions, their contents after a round trip, and the properties of hubs and partitions.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { EventHubBufferedProducerClient } from "@azure/event-hubs";
@@ -32,7 +32,7 @@ test("properties of a hub", async () => {
   assert.deepEqual({ name: shown.name, partitionIds: shown.partitionIds }, { name: hub, partitionIds: ["0", "1", "2"] });
 });
 
-test("properties of a partition, empty and not", async () => {
+test("properties of an empty and of a filled partition", async () => {
   const { hub, producer } = await fresh(2);
   const empty = await producer.getPartitionProperties("0");
   assert.equal(empty.lastEnqueuedOnUtc.getTime(), -62135596800000);
@@ -45,7 +45,7 @@ test("properties of a partition, empty and not", async () => {
   assert.deepEqual(exact(filled), [hub, "1", 0, 1, "1", false]);
 });
 
-test("what is not there", async () => {
+test("missing hubs and partitions", async () => {
   const { producer } = await fresh(2);
   const invalid = { code: "ArgumentOutOfRangeError", message: /The specified partition is invalid for an EventHub partition sender or receiver/ };
   await assert.rejects(producer.getPartitionProperties("2"), invalid);
@@ -56,12 +56,12 @@ test("what is not there", async () => {
   await assert.rejects(publish(nowhere, ["x"]), { code: "MessagingEntityNotFoundError" });
 });
 
-test("a hub has no fewer partitions than it had", async () => {
+test("the partition count of a hub cannot be reduced", async () => {
   const { hub } = await fresh(3);
   await assert.rejects(call(context.broker, "PUT", ["hubs", hub], { partitionCount: 2 }), /partition/i);
 });
 
-test("everything of an event round-trips", async () => {
+test("all parts of an event round-trip", async () => {
   const { hub, producer } = await fresh();
   const properties = { text: "größer", number: 7, real: 0.5, flag: true, when: new Date(1_700_000_000_123) };
   const sent = { body: { deep: [1, { two: null }] }, contentType: "application/json", correlationId: "c-1", messageId: "m-1", properties };
@@ -96,13 +96,13 @@ test("a body that is null", async () => {
   assert.deepEqual(bodies(await read(context.broker, hub, 3)), [null, null, null]);
 });
 
-// Key and partition of a hub with thirty-two: the hash of the service, as its SDKs publish it.
+// Keys and partitions of a hub with thirty-two partitions: the hash of the service, as published in its SDKs.
 const VECTORS = {
   a: 28, ab: 13, abc: 17, abcd: 6, abcde: 1, abcdefg: 8, abcdefgh: 26, abcdefghijk: 20, abcdefghijkl: 5, abcdefghijklm: 15, 7: 31, 131: 2,
   pk1: 13, "device-42": 12, "customer/0001": 23, "The quick brown fox jumps over the lazy dog": 1, é: 12, ключ: 14, 日本語: 25,
 }; // prettier-ignore
 
-test("a key decides on the partition, as in the service", async () => {
+test("a key determines the partition, as in the service", async () => {
   const { hub, producer } = await fresh(32);
   for (const key of Object.keys(VECTORS)) await publish(producer, [key], { partitionKey: key });
   const events = await read(context.broker, hub, Object.keys(VECTORS).length, { skipParsingBodyAsJson: true });
@@ -110,15 +110,15 @@ test("a key decides on the partition, as in the service", async () => {
   assert.deepEqual(found, VECTORS);
 });
 
-test("what nobody places is spread", async () => {
+test("events without a key or partition are spread", async () => {
   const { producer } = await fresh(4);
   for (let number = 0; number < 12; number++) await publish(producer, [number]);
   const found = await counts(producer);
   assert.equal(found.reduce((sum, count) => sum + count), 12);
-  assert.ok(Math.min(...found) >= 2, `each partition got its share: ${found}`);
+  assert.ok(Math.min(...found) >= 2, `each partition must get a share: ${found}`);
 });
 
-test("a full batch, and one event too large", async () => {
+test("a full batch, and an event that is too large", async () => {
   const { hub, producer } = await fresh();
   const batch = await producer.createBatch();
   assert.ok(batch.maxSizeInBytes >= 1024 * 1024);
@@ -131,7 +131,7 @@ test("a full batch, and one event too large", async () => {
 });
 
 for (const enableIdempotentRetries of [false, true]) {
-  test(`a buffered producer${enableIdempotentRetries ? " that never sends twice" : ""}`, async () => {
+  test(`a buffered producer${enableIdempotentRetries ? " with idempotent retries" : ""}`, async () => {
     const { hub } = await fresh(4);
     const sent = [];
     const failed = [];

@@ -20,7 +20,7 @@ test("the SDK sends and receives twenty megabytes", async () => {
   await receiver.completeMessage(message);
 });
 
-test("a plain client gets what it sent, and one over the limit costs nothing else", () =>
+test("a plain client receives the bytes that it sent, and a message over the limit affects nothing else", () =>
   onConnection(context.broker, async (connection) => {
     const sender = connection.open_sender({ target: "plain" });
     if (!sender.sendable()) await once(sender, "sendable");

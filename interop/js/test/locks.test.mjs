@@ -1,10 +1,10 @@
-// Locks: expiry, renewal, settling too late; and properties that must return as they were sent.
+// Locks: expiry, renewal, late settlement; and properties that must be returned unchanged.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { assertEmpty, receiveOne, send, until, useBroker } from "../steps.mjs";
 
 const context = useBroker();
-// The SDK renews locks by itself unless told not to.
+// The SDK renews locks by default.
 const WITHOUT_RENEWAL = { maxAutoLockRenewalDurationInMs: 0 };
 
 async function given(kind, body) {
@@ -15,7 +15,7 @@ async function given(kind, body) {
 }
 
 describe("locks", () => {
-  test("an expired lock brings the message back with a higher count", async () => {
+  test("a message with an expired lock is redelivered with a higher count", async () => {
     const { receiver } = await given("plain", "slow work");
     for (let count = 0; count < 3; count++) {
       const message = await receiveOne(receiver);
@@ -57,7 +57,7 @@ describe("locks", () => {
     await assertEmpty(client, queue);
   });
 
-  test("settling too late is refused over the link", async () => {
+  test("late settlement is rejected on the link", async () => {
     const { client, queue, receiver } = await given("plain", "late");
     const late = await receiveOne(receiver);
     await context.broker.clock.passBy(late.lockedUntilUtc);
@@ -67,14 +67,14 @@ describe("locks", () => {
     await other.completeMessage(again);
   });
 
-  test("renewing too late is refused by management", async () => {
+  test("late renewal is rejected by management", async () => {
     const { receiver } = await given("plain", "late");
     const late = await receiveOne(receiver);
     await context.broker.clock.passBy(late.lockedUntilUtc);
     await assert.rejects(receiver.renewMessageLock(late), { code: "MessageLockLost" });
   });
 
-  test("settling a deferred message too late is refused by management", async () => {
+  test("late settlement of a deferred message is rejected by management", async () => {
     const { receiver } = await given("plain", "late");
     const message = await receiveOne(receiver);
     await receiver.deferMessage(message);
@@ -85,7 +85,7 @@ describe("locks", () => {
 });
 
 describe("properties", () => {
-  test("return as they were sent", async () => {
+  test("are returned unchanged", async () => {
     const { client, pool } = context;
     const queue = pool.take();
     const sent = {
@@ -105,12 +105,12 @@ describe("properties", () => {
     await client.createSender(queue).sendMessages({ ...sent, timeToLive });
     const message = await receiveOne(client.createReceiver(queue));
     for (const [name, value] of Object.entries(sent)) assert.deepEqual(message[name], value, name);
-    // The SDK counts from the sender's clock to the broker's, so the way between them is in it.
+    // The SDK computes the difference between the sender's clock and the broker's, which includes the transfer time.
     assert.ok(Math.abs(message.timeToLive - timeToLive) < 20_000, `${message.timeToLive} ms to live`);
     assert.equal(message.expiresAtUtc - message.enqueuedTimeUtc, timeToLive);
   });
 
-  test("value, sequence and data bodies return as they were sent", async () => {
+  test("value, sequence and data bodies are returned unchanged", async () => {
     const { client, pool } = context;
     const queue = pool.take();
     const receiver = client.createReceiver(queue);

@@ -1,4 +1,4 @@
-// Several namespaces in one process: by host name, and by the name of the key.
+// Several namespaces in one process, selected by host name or by the name of the key.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -37,7 +37,7 @@ after(async () => {
 const WAYS = { "host name": (side) => `${side}.example.net`, "name of the key": () => "localhost" };
 
 for (const [way, hostOf] of Object.entries(WAYS)) {
-  test(`chosen by the ${way}`, async () => {
+  test(`selected by the ${way}`, async () => {
     const clients = ["east", "west"].map((side) => {
       const connectionString = broker.connectionStringOf(`root-of-${side}`, `secret-of-${side}`, hostOf(side));
       const customEndpointAddress = `sb://${broker.address}`;

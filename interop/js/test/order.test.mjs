@@ -1,4 +1,4 @@
-// Queues with classes: what says the priority of a message, which goes first, and that no receiver hoards.
+// Queues with classes: the source of a message's priority, the order of delivery, and the limit on unsettled messages.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
@@ -8,20 +8,20 @@ import { bodies, inMs, receive, receiveDeadLetter, receiveOne, sleep, until } fr
 import { createTopic, useManagedBroker } from "../topics.mjs";
 
 const context = useManagedBroker();
-// What a receiver may hold unsettled unless its queue says otherwise.
+// The default limit on the unsettled messages of a receiver.
 const OUTSTANDING = 16;
 const lows = (count) => ofClass("low", ...[...Array(count).keys()].map((number) => `low ${number}`));
 const strict = (more) => context.create({ order: order("strict"), ...more });
 
 describe("the class of a message", () => {
-  test("is said by the header of a raw AMQP message", async () => {
+  test("is set by the header of a raw AMQP message", async () => {
     const { client } = context;
     const queue = await strict();
     await post(client, queue, withHeader("p0", 0), withHeader("p4", 4), withHeader("p9", 9));
     assert.deepEqual(await take(client, queue, 3), ["p9", "p4", "p0"]);
   });
 
-  test("is said by the header also without a batch, and the receiver sees it", async () => {
+  test("is set by the header also without a batch, and the receiver gets the header", async () => {
     const { client } = context;
     const queue = await strict();
     const sender = client.createSender(queue);
@@ -33,7 +33,7 @@ describe("the class of a message", () => {
   });
 
   for (const [low, high] of [["low", "high"], [1, 9], ["1", "9"]]) {
-    test(`is said by the property Priority, like ${JSON.stringify(high)}`, async () => {
+    test(`is set by the property Priority, like ${JSON.stringify(high)}`, async () => {
       const { client } = context;
       const queue = await strict();
       await post(client, queue, withProperty("low", low), { body: "normal" }, withProperty("high", high));
@@ -41,7 +41,7 @@ describe("the class of a message", () => {
     });
   }
 
-  test("is said by a rule of the queue before all else", async () => {
+  test("is set by a rule of the queue with precedence", async () => {
     const { client, create } = context;
     const rules = [{ when: "tier = 'paying'", class: "high" }];
     const queue = await create({ order: order("strict", {}, { rules }) });
@@ -50,7 +50,7 @@ describe("the class of a message", () => {
     assert.deepEqual(await take(client, queue, 3), ["paying", "free", "normal"]);
   });
 
-  test("is the default class when the message says nothing or nonsense", async () => {
+  test("is the default class if the message has no valid priority", async () => {
     const { client } = context;
     const queue = await strict();
     await post(client, queue, withProperty("low", 0), withProperty("odd", "urgent"), { body: "silent" }, withProperty("high", 7));
@@ -59,7 +59,7 @@ describe("the class of a message", () => {
 });
 
 describe("the order", () => {
-  test("strict: the most urgent class first, also when it comes later", async () => {
+  test("strict: the most urgent class is first, also if it arrives later", async () => {
     const { client } = context;
     const queue = await strict();
     await post(client, queue, ...ofClass("low", "l1", "l2"), ...ofClass("normal", "n1"));
@@ -69,7 +69,7 @@ describe("the order", () => {
     assert.deepEqual(await takeFrom(receiver, 3), ["h1", "l1", "l2"]);
   });
 
-  test("aged: what waited long enough is not overtaken", async () => {
+  test("aged: a message that has waited long enough is not overtaken", async () => {
     const { client, create } = context;
     const queue = await create({ order: order("aged", { high: { offset: "0s" }, normal: { offset: "0s" }, low: { offset: "60s" } }) });
     await post(client, queue, ...ofClass("low", "old"));
@@ -84,7 +84,7 @@ describe("the order", () => {
     await post(client, queue, ...ofClass("low", ...Array(24).fill("low")), ...ofClass("high", ...Array(24).fill("high")));
     const taken = await take(client, queue, 24);
     const high = taken.filter((name) => name === "high").length;
-    assert.ok(Math.abs(high - 18) <= 1, `three of four are high: ${taken}`);
+    assert.ok(Math.abs(high - 18) <= 1, `three of four must be high: ${taken}`);
   });
 
   test("can change while messages wait", async () => {
@@ -97,7 +97,7 @@ describe("the order", () => {
     assert.deepEqual(await takeFrom(receiver, 2), ["h1", "l2"]);
   });
 
-  test("an abandoned message keeps its place, a deferred one waits beside, a refused one is set aside", async () => {
+  test("an abandoned message keeps its place, a deferred one is skipped, a rejected one is dead-lettered", async () => {
     const { client } = context;
     const queue = await strict();
     await post(client, queue, ...ofClass("low", "l1"), ...ofClass("high", "h1", "h2", "h3"));
@@ -115,7 +115,7 @@ describe("the order", () => {
     assert.deepEqual([dead.body, dead.deadLetterReason], ["h2", "Refused"]);
   });
 
-  test("a scheduled message takes its place when it is due", async () => {
+  test("a scheduled message gets its place when it is due", async () => {
     const { client } = context;
     const queue = await strict();
     const sender = client.createSender(queue);
@@ -141,7 +141,7 @@ describe("the order", () => {
     assert.deepEqual(visited, [["urgent", ["high"]], ["patient", ["low"]]]);
   });
 
-  test("a subscription has one of its own, which the administration client keeps", async () => {
+  test("a subscription has its own, and changes by the administration client keep it", async () => {
     const { admin, broker, client } = context;
     const topic = await createTopic(admin, { plain: {} });
     const path = ["topics", topic, "subscriptions", "ranked"];
@@ -159,7 +159,7 @@ describe("the order", () => {
 });
 
 describe("a greedy receiver", () => {
-  test("asks for a hundred and gets what it may hold, time after time", async () => {
+  test("requests a hundred messages and repeatedly gets as many as it may hold", async () => {
     const { client } = context;
     const queue = await strict();
     await post(client, queue, ...lows(40));
@@ -174,7 +174,7 @@ describe("a greedy receiver", () => {
     assert.deepEqual(taken, bodies(lows(40)));
   });
 
-  test("that holds all it may gets nothing more, and then the most urgent", async () => {
+  test("at its limit gets no more, and then the most urgent", async () => {
     const { client } = context;
     const queue = await strict();
     await post(client, queue, ...lows(40));
@@ -186,7 +186,7 @@ describe("a greedy receiver", () => {
     assert.equal((await receiveOne(receiver)).body, "urgent");
   });
 
-  test("with a hundred concurrent calls starts the most urgent as soon as one ends", async () => {
+  test("with a hundred concurrent calls starts the most urgent message as soon as one call ends", async () => {
     const { client } = context;
     const queue = await strict();
     await post(client, queue, ...lows(40));
@@ -201,7 +201,7 @@ describe("a greedy receiver", () => {
     const pump = receiver.subscribe({ processMessage, processError: async (event) => void errors.push(event) }, { maxConcurrentCalls: 100 });
     await until(() => started.length === OUTSTANDING, "as many calls as the bound allows");
     await sleep(1000);
-    assert.equal(started.length, OUTSTANDING, "more was handed out than the bound");
+    assert.equal(started.length, OUTSTANDING, "more messages were delivered than the limit");
     await post(client, queue, ...ofClass("high", "urgent"));
     ends.shift()();
     await until(() => started.length > OUTSTANDING, "the next call");
@@ -226,16 +226,16 @@ describe("a limit per second", () => {
     assert.deepEqual(bodies(await receiver.peekMessages(10)), ["h2"]);
   });
 
-  test("of sends is a typed error, and the SDK tries again by itself", async () => {
+  test("of sends is a typed error, and the SDK retries", async () => {
     const { broker, create } = context;
     const queue = await create({ order: order("strict", {}, { sendRate: "1/s burst 1" }) });
     const hasty = new ServiceBusClient(broker.connectionString, { retryOptions: { maxRetries: 0 } });
     const patient = new ServiceBusClient(broker.connectionString, { retryOptions: { maxRetries: 20, retryDelayInMs: 300 } });
     const sender = hasty.createSender(queue);
-    // However slow the machine is, it does not take a second for each of these.
+    // Even a slow machine needs less than a second for each of these.
     const results = await Promise.allSettled([...Array(20).keys()].map((number) => sender.sendMessages({ body: `hasty ${number}` })));
     const refused = results.filter((result) => result.status === "rejected");
-    assert.ok(refused.length > 0, "somebody is over the quota");
+    assert.ok(refused.length > 0, "at least one send must exceed the quota");
     assert.ok(refused.every((result) => result.reason.code === "ServiceBusy"), `${refused[0].reason}`);
     const retrying = patient.createSender(queue);
     for (let number = 0; number < 3; number++) await retrying.sendMessages({ body: `patient ${number}` });

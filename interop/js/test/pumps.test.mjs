@@ -1,4 +1,4 @@
-// The SDK's message pump as applications use it: many calls at once, settlement by hand, errors, sessions.
+// The SDK's message pump as applications use it: concurrent calls, manual settlement, errors, sessions.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deleteQueue } from "../api.mjs";
@@ -6,7 +6,7 @@ import { assertEmpty, receiveDeadLetter, receiveOne, send, sendInSession, sleep,
 
 const context = useBroker();
 
-test("ten calls run at once, and each settles its message itself", async () => {
+test("ten calls run concurrently, and each settles its message", async () => {
   const { client, create } = context;
   const queue = await create({ maxDeliveryCount: 3 });
   const sent = [...Array(60).keys()];
@@ -41,14 +41,14 @@ test("ten calls run at once, and each settles its message itself", async () => {
   await receiver.close();
   assert.deepEqual(done.sort((a, b) => a - b), sent);
   assert.deepEqual(errors, Array(3).fill(["processMessageCallback", "cannot work on this"]));
-  assert.ok(most > 1 && most <= 10, `${most} calls at once`);
+  assert.ok(most > 1 && most <= 10, `${most} concurrent calls`);
   const dead = await receiveDeadLetter(client, queue);
   assert.deepEqual([dead.body, dead.deadLetterReason], ["poison", "MaxDeliveryCountExceeded"]);
   assert.equal(dead.applicationProperties.error, "cannot work on this");
   await assertEmpty(client, queue);
 });
 
-test("without auto-complete a message that nobody settles comes again", async () => {
+test("without auto-complete an unsettled message is redelivered", async () => {
   const { client, create } = context;
   const queue = await create();
   await send(client, queue, "forgotten");
@@ -71,7 +71,7 @@ test("without auto-complete a message that nobody settles comes again", async ()
   await assertEmpty(client, queue);
 });
 
-test("the error handler hears that the queue is gone", async () => {
+test("the error handler is called when the queue is deleted", async () => {
   const { broker, client, create } = context;
   const queue = await create();
   const receiver = client.createReceiver(queue);
@@ -86,7 +86,7 @@ test("the error handler hears that the queue is gone", async () => {
   await pump.close();
 });
 
-test("a closed pump takes no more, and what it had not taken stays for others", async () => {
+test("a closed pump receives no more, and the remaining messages stay for others", async () => {
   const { client, create } = context;
   const queue = await create();
   const receiver = client.createReceiver(queue);
@@ -101,7 +101,7 @@ test("a closed pump takes no more, and what it had not taken stays for others", 
   assert.deepEqual([done, message.body, message.deliveryCount], [["before"], "after", 0]);
 });
 
-test("a pump per session: sessions one after the other, each in order", async () => {
+test("a pump per session: sessions one after another, each in order", async () => {
   const { client, create } = context;
   const queue = await create({ requiresSession: true });
   const sessions = ["a", "b", "c", "d"];
@@ -113,7 +113,7 @@ test("a pump per session: sessions one after the other, each in order", async ()
   for (const session of sessions) assert.deepEqual(done[session], numbers, session);
 });
 
-/** As the SDK's samples do it: accept a session, pump until it is idle, close, take the next. */
+/** Follows the SDK's samples: accept a session, pump until it is idle, close, accept the next. */
 async function pumpSessions(client, queue, done, left) {
   while (left() > 0) {
     const receiver = await client.acceptNextSession(queue).catch(() => undefined);
@@ -125,7 +125,7 @@ async function pumpSessions(client, queue, done, left) {
         processMessage: async (message) => {
           running++;
           done[receiver.sessionId].push(message.body);
-          // Nobody leaves a session before the broker has confirmed what was done in it.
+          // A session is closed only after the broker has confirmed its settlements.
           await receiver.completeMessage(message).finally(() => running--);
           last = Date.now();
         },
@@ -139,14 +139,14 @@ async function pumpSessions(client, queue, done, left) {
   }
 }
 
-test("a session's pump is told that its lock is lost", async () => {
+test("the pump of a session gets an error when the lock is lost", async () => {
   const { client, create } = context;
   const queue = await create({ requiresSession: true });
   await sendInSession(client, queue, "s", "slow");
   const receiver = await client.acceptSession(queue, "s", { maxAutoLockRenewalDurationInMs: 0 });
   const codes = [];
   receiver.subscribe({
-    // The broker detaches the receiver of a lost session a moment after the end of the lock.
+    // The broker detaches the receiver of a lost session shortly after the lock expires.
     processMessage: async () => {
       await context.broker.clock.passBy(receiver.sessionLockedUntilUtc.getTime() + 2000);
       await until(() => codes.length > 0, "the error");

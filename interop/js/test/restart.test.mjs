@@ -1,4 +1,4 @@
-// A broker that is killed and started again: the same client objects keep working, and nothing confirmed is gone.
+// A broker that is killed and restarted: the same client objects keep working, and nothing confirmed is lost.
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
@@ -25,7 +25,7 @@ async function killAndStart() {
   await broker.start();
 }
 
-/** The pump settles in the background; a kill before that would bring the message again. */
+/** The pump settles in the background; after an earlier kill the message would be redelivered. */
 async function settled() {
   while (Number((await showQueue(broker, QUEUE)).activeCount) > 0) await sleep(20);
 }
@@ -44,7 +44,7 @@ test("sender and receiver work after a kill", async () => {
   await assertEmpty(client, QUEUE);
 });
 
-test("the message pump goes on after a kill", async () => {
+test("the message pump continues after a kill", async () => {
   const receiver = client.createReceiver(QUEUE);
   const got = [];
   const pump = receiver.subscribe({
@@ -62,7 +62,7 @@ test("the message pump goes on after a kill", async () => {
   await assertEmpty(client, QUEUE);
 });
 
-test("what was confirmed survives, and the broker says how much", async () => {
+test("confirmed messages survive, and the broker reports their number", async () => {
   const sent = [...Array(100).keys()];
   await send(client, QUEUE, ...sent);
   await killAndStart();

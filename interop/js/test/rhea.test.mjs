@@ -1,4 +1,4 @@
-// A plain AMQP 1.0 client: what the SDK never does, and what it hides.
+// A plain AMQP 1.0 client, for protocol features that the SDK does not use or does not expose.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
@@ -17,7 +17,7 @@ async function openSender(connection, queue) {
   return sender;
 }
 
-/** Sends and waits for the outcome: "accepted" or the condition of the refusal. */
+/** Sends and waits for the outcome: "accepted" or the condition of the rejection. */
 async function outcome(sender, message, format) {
   const delivery = sender.send(message, undefined, format);
   await once(sender, "settled");
@@ -25,7 +25,7 @@ async function outcome(sender, message, format) {
   return error ? String(error.condition) : delivery.remote_state.constructor.composite_type;
 }
 
-/** Offers credit and drains; returns what came. The end shows as a drained link or as the last credit used. */
+/** Gives credit and drains; returns the received messages. The end is a drained link or the use of the last credit. */
 async function drain(connection, queue, credit = 100) {
   const messages = [];
   const receiver = connection.open_receiver({ source: queue, credit_window: 0, autoaccept: false });
@@ -48,11 +48,11 @@ function dataSection(bytes) {
 
 const encoded = (body) => rhea.message.encode({ body });
 
-test("a send is accepted and delivered with the stamps of the broker", () =>
+test("a send is accepted and delivered with the broker's annotations", () =>
   connected(async (connection) => {
     const queue = context.pool.take();
     const sender = await openSender(connection, queue);
-    assert.ok(sender.max_message_size > 0, "the link names its limit");
+    assert.ok(sender.max_message_size > 0, "the link must have a maximum message size");
     assert.equal(await outcome(sender, { body: "hello", message_id: "m-1" }), "accepted");
     const [message] = await drain(connection, queue);
     assert.equal(message.body, "hello");
@@ -62,7 +62,7 @@ test("a send is accepted and delivered with the stamps of the broker", () =>
     assert.ok(annotations["x-opt-locked-until"] > annotations["x-opt-enqueued-time"]);
   }));
 
-test("a batch of good messages is stored in order", () =>
+test("a batch of valid messages is stored in order", () =>
   connected(async (connection) => {
     const queue = context.pool.take();
     const sender = await openSender(connection, queue);
@@ -71,7 +71,7 @@ test("a batch of good messages is stored in order", () =>
     assert.deepEqual((await drain(connection, queue)).map((message) => message.body), ["one", "two"]);
   }));
 
-test("a batch with one broken message stores nothing", () =>
+test("a batch with one malformed message stores nothing", () =>
   connected(async (connection) => {
     const queue = context.pool.take();
     const sender = await openSender(connection, queue);
@@ -87,7 +87,7 @@ test("a settled transfer is stored without an answer", () =>
     const settled = connection.open_sender({ target: queue, snd_settle_mode: 1 });
     await once(settled, "sendable");
     settled.send({ body: "fire and forget" });
-    // Transfers of one connection are handled in order, so the answer to this one covers the silent one.
+    // Transfers of one connection are handled in order, so the answer to this one also covers the settled one.
     assert.equal(await outcome(await openSender(connection, queue), { body: "answered" }), "accepted");
     assert.deepEqual((await drain(connection, queue)).map((message) => message.body), ["fire and forget", "answered"]);
   }));
@@ -109,7 +109,7 @@ test("hundreds of sends in flight are all answered", () =>
     assert.deepEqual(messages.map((message) => message.body), [...Array(count).keys()]);
   }));
 
-test("an unknown queue is refused with the text that SDKs look for", () =>
+test("an unknown queue is rejected with the text that SDKs match", () =>
   connected(async (connection) => {
     const sender = connection.open_sender({ target: "no-such-queue" });
     await once(sender, "sender_error");

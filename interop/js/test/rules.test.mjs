@@ -1,4 +1,5 @@
-// Rules: made over AMQP by the SDK's rule manager and over HTTP by its administration client, and what they choose.
+// Rules: created over AMQP by the SDK's rule manager and over HTTP by its administration client, and the messages that
+// they select.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { DEAD_LETTER, receiveOne } from "../steps.mjs";
@@ -17,24 +18,24 @@ import {
 
 const context = useManagedBroker();
 
-/** A rule manager for a subscription of its own. */
+/** Returns a rule manager for a new subscription. */
 async function managed(settings = {}) {
   const topic = await createTopic(context.admin, { one: settings });
   return { topic, rules: context.client.createRuleManager(topic, "one") };
 }
 
 describe("the rule manager", () => {
-  test("starts with the default rule, and takes it away", async () => {
+  test("lists the default rule first, and removes it", async () => {
     const { topic, rules } = await managed();
     assert.deepEqual(await all(rules.listRules()), [{ name: DEFAULT_RULE, filter: { sqlExpression: "1=1" }, action: {} }]);
     await rules.deleteRule(DEFAULT_RULE);
-    // SDK quirk: where there is no rule, its list is one undefined.
+    // SDK quirk: if there is no rule, the list contains one undefined.
     assert.deepEqual((await all(rules.listRules())).filter((rule) => rule), []);
     await publish(context.client, topic, "unseen");
     assert.equal(await activeCount(context.admin, topic, "one"), 0);
   });
 
-  test("makes SQL rules with actions", async () => {
+  test("creates SQL rules with actions", async () => {
     const { topic, rules } = await managed();
     await rules.createRule("red", { sqlExpression: "color = 'red'" }, { sqlExpression: "SET color = 'blue'" });
     await rules.deleteRule(DEFAULT_RULE);
@@ -51,7 +52,7 @@ describe("the rule manager", () => {
     assert.deepEqual(got.applicationProperties, { color: "blue", RuleName: "red" });
   });
 
-  test("makes correlation rules with every field", async () => {
+  test("creates correlation rules with every field", async () => {
     const { topic, rules } = await managed();
     const filter = {
       correlationId: "c",
@@ -72,7 +73,7 @@ describe("the rule manager", () => {
     assert.deepEqual(await taken(context.client, topic, "one", 1), ["matches"]);
   });
 
-  test("makes a correlation rule with one field", async () => {
+  test("creates a correlation rule with one field", async () => {
     const { topic, rules } = await managed();
     await rules.createRule("one", { subject: "s" });
     await rules.deleteRule(DEFAULT_RULE);
@@ -80,7 +81,7 @@ describe("the rule manager", () => {
     assert.deepEqual(await taken(context.client, topic, "one", 1), ["yes"]);
   });
 
-  test("lists more rules than a page holds", async () => {
+  test("lists more rules than fit into a page", async () => {
     const { rules } = await managed();
     const names = [...Array(130).keys()].map((n) => `r${String(n).padStart(3, "0")}`);
     for (const name of names) await rules.createRule(name, { sqlExpression: `x = '${name}'` });
@@ -88,7 +89,7 @@ describe("the rule manager", () => {
     assert.deepEqual(listed.sort(), [DEFAULT_RULE, ...names].sort());
   });
 
-  test("sees what the administration client made, and the other way round", async () => {
+  test("lists the rules of the administration client, and vice versa", async () => {
     const { topic, rules } = await managed();
     await context.admin.createRule(topic, "one", "by-http", { sqlExpression: "a = 1" });
     await rules.createRule("by-amqp", { subject: "s" });
@@ -97,7 +98,7 @@ describe("the rule manager", () => {
     assert.equal((await context.admin.getRule(topic, "one", "by-amqp")).filter.subject, "s");
   });
 
-  test("is told what is wrong", async () => {
+  test("gets typed errors", async () => {
     const { rules } = await managed();
     await assert.rejects(rules.createRule("bad", { sqlExpression: "color = " }), /column 9/);
     await assert.rejects(rules.createRule(DEFAULT_RULE, { sqlExpression: "1=1" }), { code: "MessagingEntityAlreadyExists" });
@@ -148,7 +149,7 @@ describe("filters", () => {
 });
 
 describe("actions", () => {
-  test("change only that subscription's copy", async () => {
+  test("change only the copy of their subscription", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { acts: {}, plain: {} });
     const action = { sqlExpression: "SET sys.Label = 'second'; SET size = size + 1; REMOVE color" };

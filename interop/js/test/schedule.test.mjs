@@ -1,4 +1,4 @@
-// Messages for later, messages with an end, and messages that came before.
+// Scheduled messages, messages with a time to live, and duplicates.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { call, updateQueue } from "../api.mjs";
@@ -15,7 +15,7 @@ async function given(settings) {
 }
 
 describe("scheduling", () => {
-  test("a scheduled message comes when it is due", async () => {
+  test("a scheduled message is delivered when it is due", async () => {
     const { sender, receiver } = await given();
     const due = inMs(SOON_MS);
     const [number] = await sender.scheduleMessages({ body: "later" }, due);
@@ -29,7 +29,7 @@ describe("scheduling", () => {
     assert.deepEqual([message.body, message.deliveryCount, message.state], ["later", 0, "scheduled"]);
   });
 
-  test("many are scheduled at once and come in order", async () => {
+  test("many are scheduled at once and delivered in order", async () => {
     const { sender, receiver } = await given();
     const sent = [...Array(10).keys()];
     const numbers = await sender.scheduleMessages(sent.map((body) => ({ body })), inMs(SOON_MS));
@@ -38,7 +38,7 @@ describe("scheduling", () => {
     assert.deepEqual(bodies(await receive(receiver, 10)), sent);
   });
 
-  test("one and many can be cancelled, what is not scheduled cannot", async () => {
+  test("one and many can be cancelled, messages that are not scheduled cannot", async () => {
     const { client, queue, sender } = await given();
     const numbers = await sender.scheduleMessages([{ body: "a" }, { body: "b" }], inMs(FAR_MS));
     const [one] = await sender.scheduleMessages({ body: "c" }, inMs(FAR_MS));
@@ -48,7 +48,7 @@ describe("scheduling", () => {
     await assert.rejects(sender.cancelScheduledMessages(one), { code: "MessageNotFound" });
   });
 
-  test("the property schedules too, and the past is now", async () => {
+  test("the property also schedules, and a time in the past means now", async () => {
     const { sender, receiver } = await given();
     await sender.sendMessages([
       { body: "later", scheduledEnqueueTimeUtc: inMs(SOON_MS) },
@@ -72,7 +72,7 @@ describe("time to live", () => {
     await assertEmpty(client, queue, DEAD_LETTER);
   });
 
-  test("or dead-lettered where the queue says so", async () => {
+  test("an expired message is dead-lettered if the queue is set so", async () => {
     const { client, queue, sender } = await given({ deadLetterOnExpiration: true });
     await sender.sendMessages({ body: "late", timeToLive: 60_000, messageId: "m" });
     await context.broker.clock.advance(60_000);
@@ -81,13 +81,13 @@ describe("time to live", () => {
     await assertEmpty(client, queue);
   });
 
-  test("the queue's own time is a default and a limit", async () => {
+  test("the queue's time to live is a default and a limit", async () => {
     const { sender, receiver } = await given({ defaultTimeToLive: "60000ms" });
     await sender.sendMessages([{ body: "none" }, { body: "more", timeToLive: FAR_MS }, { body: "less", timeToLive: 30_000 }]);
     const messages = await receive(receiver, 3);
     for (const [index, expected] of [60_000, 60_000, 30_000].entries()) {
       const { timeToLive, expiresAtUtc, enqueuedTimeUtc } = messages[index];
-      // The SDK counts from the sender's clock to the broker's, so the way between them is in it.
+      // The SDK computes the difference between the sender's clock and the broker's, which includes the transfer time.
       assert.ok(Math.abs(timeToLive - expected) < 20_000, `${timeToLive} ms for ${expected} ms`);
       assert.equal(expiresAtUtc - enqueuedTimeUtc, expected);
     }
@@ -122,7 +122,7 @@ describe("retries", () => {
   // A test must take less real time than this between two moves of the clock.
   const MARGIN_MS = 25_000;
 
-  /** Moves the clock to shortly before the end of the delay, where the message still waits, and then past the end. */
+  /** Moves the clock to shortly before the end of the delay, when the message still waits, and then past the end. */
   async function passTheDelay(queue, delayMs) {
     const { clock } = context.broker;
     await clock.advance(delayMs - MARGIN_MS);
@@ -157,7 +157,7 @@ describe("retries", () => {
     });
   }
 
-  test("a deferred message is abandoned without delay to where it was", async () => {
+  test("a deferred message is abandoned without delay and stays deferred", async () => {
     const { client, queue, receiver } = await given();
     await send(client, queue, "aside");
     const message = await receiveOne(receiver);
@@ -171,7 +171,7 @@ describe("retries", () => {
 });
 
 describe("limits", () => {
-  test("a queue's status is obeyed", async () => {
+  test("a queue's status is enforced", async () => {
     const { client, queue, sender, receiver } = await given();
     await sender.sendMessages({ body: "before" });
     const disabled = { code: "MessagingEntityDisabled" };
@@ -185,7 +185,7 @@ describe("limits", () => {
     assert.equal((await receiveOne(client.createReceiver(queue))).body, "kept");
   });
 
-  test("a full queue refuses until there is room", async () => {
+  test("a full queue rejects sends until there is room", async () => {
     const { sender, receiver } = await given({ maxSize: 3000 });
     await sender.sendMessages({ body: "x".repeat(2000) });
     await assert.rejects(sender.sendMessages({ body: "y".repeat(2000) }), { code: "QuotaExceeded" });
@@ -193,7 +193,7 @@ describe("limits", () => {
     await sender.sendMessages({ body: "z".repeat(2000) });
   });
 
-  test("a message above the queue's own limit is refused", async () => {
+  test("a message above the queue's limit is rejected", async () => {
     const { client, queue, sender } = await given({ maxMessageSize: 100_000 });
     await assert.rejects(sender.sendMessages({ body: "x".repeat(110_000) }), { code: "MessageSizeExceeded" });
     await assertEmpty(client, queue);

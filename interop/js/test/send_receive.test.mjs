@@ -14,7 +14,7 @@ describe("sending", () => {
     const message = await receiveOne(client.createReceiver(queue));
     assert.equal(message.body, "hello");
     assert.equal(message.deliveryCount, 0);
-    assert.ok(message.messageId, "the broker gives an id to a message without one");
+    assert.ok(message.messageId, "the broker must add a message id");
   });
 
   test("an array arrives in order", async () => {
@@ -35,7 +35,7 @@ describe("sending", () => {
     assert.deepEqual(bodies(await receive(client.createReceiver(queue), 100)), [...Array(100).keys()]);
   });
 
-  test("a batch is full at the limit that the link names", async () => {
+  test("a batch is full at the limit of the link", async () => {
     const { client, pool } = context;
     const queue = pool.take();
     const sender = client.createSender(queue);
@@ -47,7 +47,7 @@ describe("sending", () => {
     assert.ok(messages.every((message) => message.body.length === 50_000));
   });
 
-  test("a large body crosses many frames unchanged", async () => {
+  test("a large body in many frames arrives unchanged", async () => {
     const { client, pool } = context;
     const queue = pool.take();
     const body = Buffer.from(Uint8Array.from({ length: 900 * 1024 }, (_, index) => (index * 7) % 251));
@@ -56,7 +56,7 @@ describe("sending", () => {
     assert.ok(body.equals(message.body));
   });
 
-  test("a message above the limit is refused, and the sender lives on", async () => {
+  test("a message above the limit is rejected, and the sender stays usable", async () => {
     const { client, pool } = context;
     const queue = pool.take();
     const sender = client.createSender(queue);
@@ -79,7 +79,7 @@ describe("receiving", () => {
     await assertEmpty(client, queue);
   });
 
-  test("receive-and-delete removes at once", async () => {
+  test("receive-and-delete removes a message at once", async () => {
     const { client, pool } = context;
     const queue = pool.take();
     await send(client, queue, "a", "b", "c");
@@ -89,7 +89,7 @@ describe("receiving", () => {
     await assertEmpty(client, queue);
   });
 
-  test("an empty queue ends the wait with nothing", async () => {
+  test("the wait on an empty queue ends without messages", async () => {
     const { client, pool } = context;
     const receiver = client.createReceiver(pool.take());
     assert.deepEqual(await receiver.receiveMessages(5, { maxWaitTimeInMs: 500 }), []);
@@ -116,7 +116,7 @@ describe("receiving", () => {
     await assertEmpty(client, queue);
   });
 
-  test("the pump gets messages that are sent later, and abandons when a handler fails", async () => {
+  test("the pump gets messages that are sent later, and abandons them when a handler fails", async () => {
     const { client, pool } = context;
     const queue = pool.take();
     const receiver = client.createReceiver(queue);
@@ -136,7 +136,7 @@ describe("receiving", () => {
     await assertEmpty(client, queue);
   });
 
-  test("the iterator yields message after message", async () => {
+  test("the iterator yields each message", async () => {
     const { client, pool } = context;
     const queue = pool.take();
     await send(client, queue, 1, 2, 3);
@@ -152,7 +152,7 @@ describe("receiving", () => {
     await assertEmpty(client, queue);
   });
 
-  test("competing receivers share a queue and never both get a message", async () => {
+  test("competing receivers share a queue and never get the same message", async () => {
     const { client, pool } = context;
     const queue = pool.take();
     const sent = [...Array(300).keys()];
@@ -168,7 +168,7 @@ describe("receiving", () => {
     await until(() => got.flat().length >= 300, "all messages shared out");
     await Promise.all(pumps.map((pump) => pump.close()));
     assert.deepEqual(got.flat().sort((a, b) => a - b), sent);
-    assert.ok(got.every((part) => part.length > 0), "every receiver got some");
+    assert.ok(got.every((part) => part.length > 0), "every receiver must get some");
     await Promise.all(receivers.map((receiver) => receiver.close()));
     await assertEmpty(client, queue);
   });

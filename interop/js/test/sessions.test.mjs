@@ -1,4 +1,4 @@
-// Sessions: one receiver at a time, order within, state, locks, and many sessions shared by many receivers.
+// Sessions: one receiver at a time, order within a session, state, locks, and many sessions shared by many receivers.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { ServiceBusClient } from "@azure/service-bus";
@@ -6,9 +6,9 @@ import { CLIENT_OPTIONS, bodies, receive, receiveDeadLetter, receiveOne, sendInS
 
 const context = useBroker();
 const WITHOUT_RENEWAL = { maxAutoLockRenewalDurationInMs: 0 };
-// How long this client waits for the next session.
+// The time that the client waits for the next session.
 const WAIT_MS = 4000;
-// How long it waits where there is work to do: everything that it does has to be done in this time.
+// The time that the client waits while there is work: all of its work must be done in this time.
 const WORK_WAIT_MS = 6000;
 
 async function given(settings, ...sessions) {
@@ -28,7 +28,7 @@ async function impatiently(timeoutInMs, action) {
   }
 }
 
-/** Takes a few messages of one session after the other, until everything is done. */
+/** Takes a few messages of one session after another, until all are done. */
 async function workOnSessions(client, queue, done, count) {
   while (Object.values(done).flat().length < count) {
     const receiver = await client.acceptNextSession(queue).catch((error) => assert.equal(error.code, "ServiceTimeout"));
@@ -42,7 +42,7 @@ async function workOnSessions(client, queue, done, count) {
 }
 
 describe("accepting", () => {
-  test("a named session gives its own messages in order", async () => {
+  test("a named session delivers its own messages in order", async () => {
     const { client, queue } = await given({}, ["red", "r1", "r2"], ["blue", "b1"], ["red", "r3"]);
     const receiver = await client.acceptSession(queue, "red");
     assert.equal(receiver.sessionId, "red");
@@ -52,7 +52,7 @@ describe("accepting", () => {
     assert.deepEqual(await receiver.receiveMessages(1, { maxWaitTimeInMs: 300 }), []);
   });
 
-  test("an id names the same session in any case", async () => {
+  test("session ids are not case-sensitive", async () => {
     const { client, queue } = await given({}, ["Order 7", "first"], ["ORDER 7", "second"]);
     const any = await client.acceptNextSession(queue);
     assert.equal(any.sessionId, "Order 7", "as first sent");
@@ -63,7 +63,7 @@ describe("accepting", () => {
     await receiver.close();
   });
 
-  test("a session without messages can be held until they come", async () => {
+  test("a session without messages can be held until messages arrive", async () => {
     const { client, queue } = await given();
     const receiver = await client.acceptSession(queue, "early");
     await sendInSession(client, queue, "late", "not mine");
@@ -79,7 +79,7 @@ describe("accepting", () => {
     assert.deepEqual(got, { a: "in a", b: "in b" });
   });
 
-  test("the wait for a session ends", async () => {
+  test("the wait for a session times out", async () => {
     const { queue } = await given();
     await impatiently(WAIT_MS, async (client) => {
       const started = Date.now();
@@ -88,7 +88,7 @@ describe("accepting", () => {
     });
   });
 
-  test("a session that comes while somebody waits is his", async () => {
+  test("a waiting receiver gets a session that arrives", async () => {
     const { client, queue } = await given();
     const waiting = client.acceptNextSession(queue);
     await sleep(300);
@@ -98,7 +98,7 @@ describe("accepting", () => {
     assert.equal((await receiveOne(receiver)).body, "here");
   });
 
-  test("a held session is refused to others and free when closed", async () => {
+  test("a held session is rejected for others and free after it is closed", async () => {
     const { client, queue } = await given({}, ["one", "work"]);
     const holder = await client.acceptSession(queue, "one");
     await assert.rejects(client.acceptSession(queue, "one"), { code: "SessionCannotBeLocked" });
@@ -107,10 +107,10 @@ describe("accepting", () => {
     assert.equal((await receiveOne(receiver)).body, "work");
   });
 
-  // The SDK takes every refusal of a session that it named for a locked one; it passes on the broker's words for the rest.
+  // SDK quirk: every rejection of a named session is reported as a locked one, with the broker's message.
   const NAMED_REFUSED = { code: "SessionCannotBeLocked" };
 
-  test("a session receiver on a plain queue is refused, and the reverse", async () => {
+  test("a session receiver on a plain queue is rejected, and vice versa", async () => {
     const { client, queue } = await given();
     const plain = context.pool.take();
     await assert.rejects(client.acceptSession(plain, "s"), NAMED_REFUSED);
@@ -119,7 +119,7 @@ describe("accepting", () => {
     await assert.rejects(client.createSender(queue).sendMessages({ body: "no session" }), /requires sessions/);
   });
 
-  test("a session id that is too long is refused", async () => {
+  test("a session id that is too long is rejected", async () => {
     const { client, queue } = await given();
     const tooLong = "x".repeat(129);
     await assert.rejects(client.acceptSession(queue, tooLong), NAMED_REFUSED);
@@ -128,7 +128,7 @@ describe("accepting", () => {
 });
 
 describe("state", () => {
-  test("outlives the receiver and can be cleared", async () => {
+  test("survives the receiver and can be cleared", async () => {
     const { client, queue } = await given();
     let receiver = await client.acceptSession(queue, "s");
     assert.ok((await receiver.getSessionState()) == null);
@@ -142,7 +142,7 @@ describe("state", () => {
 });
 
 describe("order", () => {
-  test("holds in every session while receivers compete", async () => {
+  test("is kept in every session while receivers compete", async () => {
     const sessions = ["a", "b", "c", "d", "e"];
     const numbers = [...Array(20).keys()];
     const { queue } = await given({}, ...sessions.map((session) => [session, ...numbers]));
@@ -152,7 +152,7 @@ describe("order", () => {
     for (const session of sessions) assert.deepEqual(done[session], numbers, session);
   });
 
-  test("an abandoned message comes again before those behind it", async () => {
+  test("an abandoned message is redelivered before later ones", async () => {
     const { client, queue } = await given({}, ["s", "first", "second"]);
     const receiver = await client.acceptSession(queue, "s");
     await receiver.abandonMessage(await receiveOne(receiver), { attempt: "one" });
@@ -163,7 +163,7 @@ describe("order", () => {
   });
 });
 
-describe("messages aside", () => {
+describe("deferred and dead-lettered messages", () => {
   for (const settlement of ["completeMessage", "abandonMessage", "deferMessage", "deadLetterMessage"]) {
     test(`a deferred message in a session: ${settlement}`, async () => {
       const { client, queue } = await given({}, ["s", "later", "now"]);
@@ -183,7 +183,7 @@ describe("messages aside", () => {
     });
   }
 
-  test("a message that is gone, in a session that is held, has lost its lock", async () => {
+  test("a removed message in a held session has lost its lock", async () => {
     const { client, queue } = await given({}, ["s", "later"]);
     const receiver = await client.acceptSession(queue, "s");
     const message = await receiveOne(receiver);
@@ -194,7 +194,7 @@ describe("messages aside", () => {
     await receiver.close();
   });
 
-  test("dead letters of a session queue are received without session", async () => {
+  test("dead letters of a session queue are received without a session", async () => {
     const { client, queue } = await given({}, ["s", "poison", "good"]);
     const receiver = await client.acceptSession(queue, "s");
     await receiver.deadLetterMessage(await receiveOne(receiver), { deadLetterReason: "why" });
@@ -203,7 +203,7 @@ describe("messages aside", () => {
     assert.deepEqual([dead.body, dead.sessionId, dead.deadLetterReason], ["poison", "s", "why"]);
   });
 
-  test("peek sees one session only", async () => {
+  test("peek returns messages of one session only", async () => {
     const { client, queue } = await given({}, ["a", "a1", "a2"], ["b", "b1"]);
     const receiver = await client.acceptSession(queue, "a");
     assert.deepEqual(bodies(await receiver.peekMessages(10)), ["a1", "a2"]);
@@ -211,7 +211,7 @@ describe("messages aside", () => {
 });
 
 describe("the lock on a session", () => {
-  test("is kept by renewal", async () => {
+  test("is kept by renewals", async () => {
     const { client, queue } = await given({ lockDuration: "60s" }, ["s", "work"]);
     const { clock } = context.broker;
     const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
@@ -235,7 +235,7 @@ describe("the lock on a session", () => {
     assert.deepEqual(await receiver.peekMessages(1), []);
   });
 
-  test("is told when lost: on renewal, on state, on settling", async () => {
+  test("is reported as lost on renewal, on state, on settlement", async () => {
     const { client, queue } = await given({ lockDuration: "60s" }, ["s", "slow work"]);
     const receiver = await client.acceptSession(queue, "s", WITHOUT_RENEWAL);
     const late = await receiveOne(receiver);
@@ -243,7 +243,7 @@ describe("the lock on a session", () => {
     const lost = { code: "SessionLockLost" };
     await assert.rejects(receiver.renewSessionLock(), lost);
     await assert.rejects(receiver.getSessionState(), lost);
-    // The link is there for another second, and refuses.
+    // The link stays attached for another second, and rejects the settlement.
     await assert.rejects(receiver.completeMessage(late), lost);
     const next = await client.acceptNextSession(queue);
     const again = await receiveOne(next);

@@ -1,4 +1,4 @@
-// Every settlement, deferred messages, the dead-letter queue, peeking.
+// Settlements, deferred messages, the dead-letter queue, peeking.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { assertEmpty, bodies, receive, receiveOne, send, sendInSession, useBroker } from "../steps.mjs";
@@ -14,13 +14,13 @@ async function given(...sent) {
 }
 
 describe("settling", () => {
-  test("complete removes", async () => {
+  test("complete removes the message", async () => {
     const { client, queue, receiver } = await given("a", "b");
     for (const message of await receive(receiver, 2)) await receiver.completeMessage(message);
     await assertEmpty(client, queue);
   });
 
-  test("many completes at once are all confirmed", async () => {
+  test("many concurrent completes are all confirmed", async () => {
     const { client, queue, receiver } = await given(...Array(100).keys());
     const messages = await receive(receiver, 100);
     await Promise.all(messages.map((message) => receiver.completeMessage(message)));
@@ -40,7 +40,7 @@ describe("settling", () => {
     assert.equal((await receiveOne(receiver)).body, "second");
   });
 
-  test("dead-letter moves with reason, description and properties", async () => {
+  test("dead-letter moves the message with reason, description and properties", async () => {
     const { client, queue, receiver } = await given("poison");
     await receiver.deadLetterMessage(await receiveOne(receiver), {
       deadLetterReason: "unreadable",
@@ -71,7 +71,7 @@ describe("settling", () => {
     await dead.close();
   });
 
-  test("too many deliveries dead-letter by themselves", async () => {
+  test("too many deliveries dead-letter a message", async () => {
     const { client, pool } = context;
     const queue = pool.take("count3");
     await send(client, queue, "poison");

@@ -55,7 +55,7 @@ function inAnHour() {
 }
 
 describe("storage queues", () => {
-  test("are made, listed with metadata page by page, and deleted", async () => {
+  test("are created, listed with metadata page by page, and deleted", async () => {
     const names = [0, 1, 2, 3, 4].map((number) => `many-${number}`);
     for (const name of names) await context.service.createQueue(name, { metadata: { name } });
     const pages = context.service.listQueues({ prefix: "many-", includeMetadata: true }).byPage({ maxPageSize: 2 });
@@ -71,7 +71,7 @@ describe("storage queues", () => {
     assert.equal((await first.deleteIfExists()).succeeded, false);
   });
 
-  test("carry metadata and count their messages", async () => {
+  test("have metadata and count their messages", async () => {
     const queue = await given({ owner: "anna" });
     await queue.sendMessage("one");
     let shown = await queue.getProperties();
@@ -100,7 +100,7 @@ describe("storage queues", () => {
     await refused(() => queue.deleteMessage(again.messageId, again.popReceipt), 404, "MessageNotFound");
   });
 
-  test("hide messages for as long as asked", async () => {
+  test("hide messages for the requested time", async () => {
     const queue = await given();
     await queue.sendMessage("later", { visibilityTimeout: 60 });
     await queue.sendMessage("now", { messageTimeToLive: -1 });
@@ -111,7 +111,7 @@ describe("storage queues", () => {
     await refused(() => take(queue, { numberOfMessages: 33 }), 400, "OutOfRangeQueryParameterValue");
   });
 
-  test("take signatures of the account and of a queue", async () => {
+  test("accept signatures of the account and of a queue", async () => {
     const queue = await given();
     const credential = new StorageSharedKeyCredential(ACCOUNT, keyOf());
     const signed = new QueueClient(queue.url, credential, OPTIONS);
@@ -135,7 +135,7 @@ describe("storage queues", () => {
     await refused(() => wrong.sendMessage("never"), 403, "AuthenticationFailed");
   });
 
-  test("have properties that are as they are", async () => {
+  test("have fixed service properties", async () => {
     const shown = await context.service.getProperties();
     assert.equal(shown.hourMetrics.enabled, false);
     assert.equal((await context.service.getStatistics()).geoReplication.status, "live");
@@ -145,7 +145,7 @@ describe("storage queues", () => {
     assert.deepEqual((await queue.getAccessPolicy()).signedIdentifiers, []);
   });
 
-  test("are the same queues that Service Bus clients see", async () => {
+  test("are the queues of Service Bus clients", async () => {
     const queue = await given();
     await queue.sendMessage("from rest");
     const client = new ServiceBusClient(context.broker.connectionString, CLIENT_OPTIONS);

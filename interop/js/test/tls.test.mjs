@@ -1,4 +1,4 @@
-// The same over TLS. Node reads extra trusted certificates only when it starts, hence a process of its own.
+// A scenario over TLS. Node reads extra trusted certificates only when it starts, hence the separate process.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
@@ -26,7 +26,7 @@ test("send, receive, settle and manage with a trusted certificate", () => {
   assert.match(result.stdout, /every step passed/);
 });
 
-test("an untrusted certificate ends the connection", () => {
+test("an untrusted certificate fails the connection", () => {
   const result = run({});
   assert.notEqual(result.status, 0);
   assert.match(result.stderr, /self-signed|unable to verify|certificate/i);

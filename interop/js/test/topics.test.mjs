@@ -1,4 +1,4 @@
-// Topics: one message, and a copy of its own for every subscription, with all that a queue can do.
+// Topics: every subscription gets its own copy of a message, with all features of a queue.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { DEAD_LETTER, bodies, inMs, receive, receiveOne, sleep, until } from "../steps.mjs";
@@ -15,7 +15,7 @@ describe("fan-out", () => {
     for (const subscription of ["one", "two", "three"]) assert.deepEqual(await taken(client, topic, subscription, 20), sent);
   });
 
-  test("a message arrives with all it has", async () => {
+  test("a message arrives with all its properties", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { all: {} });
     const applicationProperties = { text: "x", number: 7, yes: true };
@@ -38,7 +38,7 @@ describe("fan-out", () => {
     assert.deepEqual(await taken(client, topic, "two", 50), sent);
   });
 
-  test("what one subscription does is its own affair", async () => {
+  test("subscriptions are independent of each other", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { one: {}, two: {} });
     await publish(client, topic, "shared");
@@ -97,7 +97,7 @@ describe("subscriptions are queues", () => {
     assert.deepEqual(got, [1, 2, 3]);
   });
 
-  test("scheduled messages reach them when due, and can be cancelled", async () => {
+  test("scheduled messages arrive when due, and can be cancelled", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { one: {}, two: {} });
     const sender = client.createSender(topic);
@@ -111,7 +111,7 @@ describe("subscriptions are queues", () => {
     }
   });
 
-  test("expired messages are dead-lettered where asked for", async () => {
+  test("expired messages are dead-lettered if set so", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { keeps: { deadLetteringOnMessageExpiration: true }, drops: {} });
     await publish(client, topic, { body: "brief", timeToLive: 60_000 });
@@ -132,7 +132,7 @@ describe("subscriptions are queues", () => {
     assert.deepEqual(bodies(await receive(client.createReceiver(queue), 2)), [1, 9]);
   });
 
-  test("nobody receives from a topic or sends to a subscription", async () => {
+  test("a topic rejects receivers and a subscription rejects senders", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { one: {} });
     await assert.rejects(client.createReceiver(topic).receiveMessages(1, { maxWaitTimeInMs: 20_000 }));
@@ -140,7 +140,7 @@ describe("subscriptions are queues", () => {
     assert.equal(await activeCount(admin, topic, "one"), 0);
   });
 
-  test("an unknown one is not found", async () => {
+  test("an unknown topic or subscription is not found", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { one: {} });
     const missing = { code: "MessagingEntityNotFound" };

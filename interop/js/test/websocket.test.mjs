@@ -1,4 +1,4 @@
-// AMQP in WebSockets, for those whom a firewall leaves no other way. The SDK knows them over TLS only.
+// AMQP over WebSockets, for clients behind a firewall. The SDK supports them over TLS only.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, describe, test } from "node:test";
@@ -51,12 +51,12 @@ for (const [name, port] of Object.entries(PORTS)) {
   });
 }
 
-test("a wrong key is refused", async () => {
+test("a wrong key is rejected", async () => {
   const client = overWebSocket(context.broker.httpAddress, { key: "not the key", retryOptions: { maxRetries: 0 } });
   await assert.rejects(send(client, "any", "never"), { code: "UnauthorizedAccess" });
 });
 
-test("an untrusted certificate ends the connection", async () => {
+test("an untrusted certificate fails the connection", async () => {
   const client = overWebSocket(context.broker.httpAddress, { ca: undefined });
   await assert.rejects(receiveOne(client.createReceiver("any")));
 });
@@ -75,7 +75,7 @@ for (const protocol of ["AMQPWSB10", "amqp"]) {
   }
 }
 
-test("text is no AMQP", async () => {
+test("a text frame is rejected", async () => {
   const socket = new WebSocket(`ws://${context.broker.httpAddress}/$servicebus/websocket`, ["AMQPWSB10"]);
   await new Promise((resolve, reject) => socket.once("open", resolve).once("error", reject));
   const closed = new Promise((resolve) => socket.once("close", resolve).once("error", resolve));
