@@ -1,4 +1,4 @@
-"""The broker's JSON API, as a script would call it."""
+"""A client for the broker's JSON API."""
 
 import time
 import urllib.parse
@@ -12,7 +12,7 @@ TIMEOUT_SECONDS = 30
 
 
 class ApiError(Exception):
-    """The broker answered with an error."""
+    """An error response of the broker."""
 
     def __init__(self, status, error):
         super().__init__(f"{status} {error['code']}: {error['message']}")
@@ -40,9 +40,9 @@ class Api:
         self.ask("DELETE", path)
 
     def ask(self, method, path, query=None, token=None, **options):
-        """Path segments may contain anything: each is escaped by itself."""
+        """Sends a request. A path segment may contain any character, since each segment is escaped separately."""
         place = "/".join(urllib.parse.quote(segment, safe="") for segment in path)
-        # Asked for each time: a broker that is started again has another.
+        # Read for each request, because the address changes when the broker restarts.
         root = f"http://{self.broker.address}"
         token = token or signature(root, self.key_name, self.key, int(time.time()) + 600)
         headers = {"Authorization": token} | self.headers

@@ -1,6 +1,7 @@
-"""One of several consumer clients that share a hub through a blob checkpoint store. A process of its own, so that it can be killed.
+"""One of several consumer clients that share a hub through a blob checkpoint store. It is a separate process, so that a
+test can kill it.
 
-Arguments: flavour, connection string, connection string of the store, hub, container. Every line of its output is one piece of news:
+Arguments: flavour, connection string, connection string of the store, hub, container. Each output line is one report:
 `claim PARTITION`, `event PARTITION NUMBER`, `checkpoint PARTITION NUMBER`, `error PARTITION TEXT`.
 """
 
@@ -15,13 +16,13 @@ from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 GROUP = "$Default"
 CHECKPOINT_EVERY = 10
 INTERVAL_SECONDS = 0.5
-# Long enough for a busy machine: who does not renew in time loses partitions without being dead.
+# Long enough for a busy machine: a client that does not renew in time loses partitions although it is alive.
 EXPIRY_SECONDS = 8
 BALANCING = {"load_balancing_interval": INTERVAL_SECONDS, "partition_ownership_expiration_interval": EXPIRY_SECONDS}
 
 
 def say(*words):
-    # In one piece: a process that is killed must not leave half a line.
+    # One write per line, so that a killed process does not leave half a line.
     print(" ".join(map(str, words)), flush=True)
 
 

@@ -17,15 +17,15 @@ START_TIMEOUT_SECONDS = 60
 STOP_TIMEOUT_SECONDS = 30
 KEY_NAME = "RootManageSharedAccessKey"
 KEY = "SAS_KEY_VALUE"
-# Below the range from which the system takes ports of outgoing connections: a client that keeps dialling a
-# port of that range while the broker is down can end up connected to itself, and then nobody else gets the port.
+# Below the range from which the system takes ports for outgoing connections. A client that keeps dialling a port of
+# that range while the broker is down can connect to itself, and then the broker cannot bind the port.
 FIXED_PORTS = range(20000, 32000)
 
 
 class Clock:
-    """The clock of a broker. A test moves it instead of waiting for a lock, a time to live or a schedule to end.
+    """The clock of a broker. A test moves it instead of waiting until a lock, a time to live or a schedule ends.
 
-    The SDKs stay on real time: after a move their clocks are behind the broker's, and locks seem to last longer to them.
+    The SDKs use real time. After a move their clocks are behind the broker's, so locks appear to last longer.
     """
 
     def __init__(self, address):
@@ -42,11 +42,11 @@ class Clock:
         self._set(self.ahead + datetime.timedelta(seconds=seconds))
 
     def pass_by(self, moment):
-        """Moves just past a moment, if the broker has not reached it yet."""
+        """Moves the clock just past a moment, if the broker has not reached it yet."""
         self.advance(max(0, (moment - self.now()).total_seconds()) + 0.01)
 
     def reset(self):
-        """Returns to the real time."""
+        """Returns to real time."""
         if self.ahead:
             self._set(datetime.timedelta(0))
 
@@ -59,7 +59,7 @@ class Clock:
 
 
 class Broker:
-    """One broker process with its data folder. It may be killed and started again at the same place."""
+    """One broker process with its data folder. It can be killed and restarted at the same address."""
 
     def __init__(
         self,
@@ -81,7 +81,8 @@ class Broker:
         self.places += ["--blob-port", blob_port, "--queue-port", queue_port]
         self.storage_key = storage_key
         self.environment = environment or {}
-        # The broker's own key is there only while no other is named, so it is named beside others.
+        # The broker's built-in key is valid only while no other key is configured, so it is added to the configured
+        # keys.
         self.keys = [f"{KEY_NAME}={KEY}:Manage", *keys] if keys else []
         self.arguments = ["--test-clock", *options("--queue", queues), *options("--key", self.keys)]
         self.arguments += options("--config", map(str, configs))
@@ -103,7 +104,7 @@ class Broker:
         return self
 
     def stop(self):
-        """Asks for an orderly end; a broker that does not follow is killed, and that is an error."""
+        """Sends SIGTERM. A broker that does not stop in time is killed, and the call raises an error."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.send_signal(signal.SIGTERM)
@@ -143,7 +144,7 @@ class Broker:
 
     @property
     def connection_string(self):
-        """As printed; where keys were given, the broker prints none of them in full."""
+        """Returns the printed connection string, or one with the test key if keys are configured, because the broker masks those."""
         return self.connection_string_of(KEY_NAME, KEY) if self.keys else self.labels["Connection string"]
 
     def connection_string_of(self, key_name, key, address=None):
@@ -151,7 +152,7 @@ class Broker:
 
     @property
     def storage_connection_string(self):
-        """As printed, with the key that was given in place of the stars."""
+        """Returns the printed connection string, with the configured key in place of the asterisks."""
         return self.labels["Storage string"].replace("AccountKey=***", f"AccountKey={self.storage_key}")
 
     def _read_labels(self):
@@ -176,7 +177,7 @@ class Broker:
 
 
 class QueuePool:
-    """Queues are declared when the broker starts, so every test takes unused ones from a stock of each kind."""
+    """A stock of queues of each kind. Queues are declared when the broker starts, so each test takes unused ones."""
 
     KINDS = {
         "plain": "",
@@ -209,7 +210,7 @@ def options(flag, values):
 
 
 def pass_lines(stream, lines):
-    """Reads to the end even when nobody listens any more: a full pipe would stop the broker."""
+    """Reads to the end even when the lines are no longer used, because a full pipe would block the broker."""
     for line in stream:
         lines.put(line.rstrip("\n"))
     lines.put(None)

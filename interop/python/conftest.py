@@ -1,4 +1,4 @@
-"""What every test has at hand: a broker per worker process, entities of its own, and clients of either flavour."""
+"""Fixtures of all tests: a broker per worker process, separate entities for each test, and clients of either flavour."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def clock(broker):
-    """The broker's clock, for a test to move. Afterwards it shows the real time again: other tests share the broker."""
+    """The broker's clock, for a test to move. It is reset to real time afterwards, because other tests share the broker."""
     yield broker.clock
     broker.clock.reset()
 
@@ -41,7 +41,7 @@ def management(broker):
 
 @pytest.fixture
 def create(management):
-    """Creates a queue with settings of its own."""
+    """Creates a queue with the given settings."""
     return management.create_queue
 
 
@@ -57,21 +57,22 @@ def hubs(api):
 
 @pytest.fixture
 def hub(hubs):
-    """With a single partition, so that all events are in one order."""
+    """A hub with a single partition, so that all events have one order."""
     return hubs.create()
 
 
 @pytest.fixture(scope="session")
 def topics(broker):
-    """Topics with their subscriptions and rules, made with the SDK."""
-    # Lives long: the broker may close a connection that was idle just as the next request is on its way. Then one tries again.
+    """Topics with their subscriptions and rules, created with the SDK."""
+    # This client is long-lived, and the broker can close its idle connection just as the next request is sent. One
+    # retry covers that.
     options = {"connection_verify": broker.certificate, "retry_total": 1}
     return Topics(flavours.Sync().admin(broker.connection_string, **options))
 
 
 @pytest.fixture
 def admin(flavour, broker):
-    """Every port of the broker answers TLS and HTTP beside AMQP, so the SDK gets the same connection string."""
+    """An administration client. Every port of the broker accepts TLS and HTTP besides AMQP, so the connection string is the same."""
     with flavour.admin(broker.connection_string, connection_verify=broker.certificate) as admin:
         yield admin
 

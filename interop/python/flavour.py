@@ -1,4 +1,4 @@
-"""The two faces of the Python SDK behind one: every scenario is written once and runs on both."""
+"""The synchronous and the asyncio Python SDK behind one interface: each scenario is written once and runs on both."""
 
 import asyncio
 import concurrent.futures
@@ -17,7 +17,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from azure.storage import queue as storage_queue
 from azure.storage.queue import aio as storage_queue_aio
 
-# Delays between retries are the SDK's own by shape, shorter by size, so that a refused call fails soon.
+# The delays between retries have the shape of the SDK's defaults but are shorter, so that a rejected call fails soon.
 CLIENT_OPTIONS = {"retry_backoff_factor": 0.1}
 ADMIN_OPTIONS = {"retry_total": 0}
 DEFAULT_GROUP = "$Default"
@@ -53,7 +53,7 @@ class Sync:
         return function
 
     def in_background(self, method, **options):
-        """Gives what waits for the end of the call."""
+        """Starts the call in a thread. Returns a function that waits for its end."""
         thread = threading.Thread(target=method, kwargs=options, daemon=True)
         thread.start()
         return lambda: thread.join(END_TIMEOUT_SECONDS)
@@ -63,7 +63,7 @@ class Sync:
 
 
 class Asyncio:
-    """Runs the asyncio SDK on a loop in a thread of its own; the test calls it as if it were the other one."""
+    """Runs the asyncio SDK on a loop in a separate thread. The test calls it like the synchronous one."""
 
     def __init__(self):
         self.loop = asyncio.new_event_loop()
@@ -97,7 +97,7 @@ class Asyncio:
         return self.call(create, connection_string, **(ADMIN_OPTIONS | options))
 
     def callback(self, function):
-        """The asyncio SDK wants callbacks that it can await."""
+        """Returns an awaitable callback, which the asyncio SDK requires."""
 
         async def call(*args):
             function(*args)
@@ -105,7 +105,9 @@ class Asyncio:
         return call
 
     def in_background(self, method, **options):
-        """Gives what ends the call: once it is closed, the SDK would still sleep until its next look at the owners."""
+        """Starts the call on the loop. Returns a function that cancels it, because a closed SDK client would sleep
+        until its next check of the owners.
+        """
         call = asyncio.run_coroutine_threadsafe(method.args[0](**options), self.loop)
 
         def end():
@@ -120,7 +122,7 @@ class Asyncio:
         self.loop.close()
 
     def call(self, function, *args, **kwargs):
-        """Calls on the loop, since some constructors look for a running one, and awaits what is awaitable."""
+        """Calls the function on the loop, because some constructors require a running loop, and awaits an awaitable result."""
         args = [unbridged(value) for value in args]
         kwargs = {name: unbridged(value) for name, value in kwargs.items()}
 
@@ -151,7 +153,7 @@ BRIDGED_TYPES = (
 
 
 class Bridged:
-    """An object of the asyncio SDK whose methods can be called from a plain thread."""
+    """An object of the asyncio SDK whose methods can be called from any thread."""
 
     def __init__(self, target, flavour):
         self._target = target

@@ -1,4 +1,4 @@
-"""Event hubs for the scenarios: made over the JSON API, written and read with either face of the SDK."""
+"""Event hubs for the scenarios: created over the JSON API, written and read with either flavour of the SDK."""
 
 import contextlib
 import threading
@@ -16,20 +16,20 @@ LATEST = "@latest"
 
 
 class Hubs:
-    """Makes hubs with names of their own."""
+    """Creates hubs with unique names."""
 
     def __init__(self, api):
         self.api = api
 
     def create(self, partition_count=1, **settings):
-        """Settings are named as in the API, with underscores. Gives the hub's name."""
+        """Creates a hub and returns its name. Settings are named as in the API, with underscores."""
         name = fresh("hub")
         self.api.put("hubs", name, **spelled({"partition_count": partition_count} | settings))
         return name
 
 
 class Reader:
-    """Reads in the background. What came is in `events`, each with its partition; what went wrong in `errors`."""
+    """A reader in the background. `events` contains the received events, each with its partition; `errors` contains the errors."""
 
     def __init__(self, flavour, client, **options):
         self.events, self.errors, self.ends = [], [], []
@@ -55,10 +55,10 @@ class Reader:
 
     def wait(self, condition, what, seconds=READ_TIMEOUT_SECONDS):
         with self.changed:
-            assert self.changed.wait_for(condition, seconds), f"waited {seconds} s in vain for {what}; {self}"
+            assert self.changed.wait_for(condition, seconds), f"timed out after {seconds} s waiting for {what}; {self}"
 
     def receive(self, count):
-        """The first `count` events, in the order in which they came."""
+        """Returns the first `count` events, in the order of arrival."""
         self.wait(lambda: self.errors or len(self.events) >= count, f"{count} events")
         assert self.errors == []
         return [event for _, event in self.events]
@@ -83,13 +83,15 @@ def reading(flavour, connection_string, hub, group="$Default", client_options=No
 
 
 def read(flavour, connection_string, hub, count, **options):
-    """The first `count` events of a hub, from wherever the options say."""
+    """Returns the first `count` events of a hub from the position in the options."""
     with reading(flavour, connection_string, hub, **options) as reader:
         return reader.receive(count)
 
 
 def refusal(connection_string, hub, **options):
-    """What a reader hears that may not read. The asyncio SDK tells nobody, but tries again at once and for ever."""
+    """Returns the error of a reader that the broker rejects. The asyncio SDK does not report the error; it retries at
+    once and without end.
+    """
     with reading(Sync(), connection_string, hub, client_options={"retry_total": 0}, **options) as reader:
         error = reader.failure()
         assert reader.events == []
@@ -97,7 +99,7 @@ def refusal(connection_string, hub, **options):
 
 
 def publish(producer, *bodies, **where):
-    """One batch."""
+    """Sends the bodies as one batch."""
     producer.send_batch([EventData(body) for body in bodies], **where)
 
 

@@ -1,4 +1,4 @@
-"""Names that no other test has."""
+"""Unique names."""
 
 import itertools
 

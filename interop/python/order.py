@@ -1,29 +1,29 @@
-"""Queues with classes: their order as the JSON API takes it, messages of a priority, and the order in which they come."""
+"""Queues with classes: their order setting for the JSON API, messages with a priority, and the order of delivery."""
 
 from azure.servicebus import ServiceBusMessage
 
 from steps import receive, texts
 
 PRIORITIES = {"high": "7-9", "normal": "4-6", "low": "0-3"}
-# Well inside of the 16 that a receiver may hold unsettled by default.
+# Well below the default limit of 16 unsettled messages per receiver.
 BATCH_COUNT = 8
 
 
 def order(policy="strict", settings=None, **more):
-    """Three classes, each with settings of its own if there are any."""
+    """Returns an order setting with three classes, each with its optional settings."""
     classes = {name: {"priorities": PRIORITIES[name]} | (settings or {}).get(name, {}) for name in PRIORITIES}
     return {"policy": policy, "classes": classes} | more
 
 
 def with_header(body, priority, **options):
-    """A message whose AMQP header says its priority: the SDK has no argument for it, but the raw message does."""
+    """Returns a message with the priority in its AMQP header: the SDK has no argument for it, but the raw message has."""
     message = ServiceBusMessage(body, **options)
     message.raw_amqp_message.header.priority = priority
     return message
 
 
 def with_property(body, priority, **options):
-    """A message whose application property says its priority, which every SDK can set."""
+    """Returns a message with the priority in an application property, which every SDK can set."""
     return ServiceBusMessage(body, application_properties={"Priority": priority}, **options)
 
 
@@ -32,13 +32,13 @@ def of_class(name, *bodies, **options):
 
 
 def post(client, queue, *messages):
-    """One by one if there is one, else as a batch: all of it is there before anybody can take the first."""
+    """Sends the messages. Several messages form one batch, so that all are stored before the first can be received."""
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(list(messages) if len(messages) > 1 else messages[0])
 
 
 def take_from(receiver, count):
-    """Receives and completes `count` messages, a few at a time, in the order in which they come."""
+    """Receives and completes `count` messages, a few at a time, and returns them in the order of delivery."""
     taken = []
     while len(taken) < count:
         messages = receive(receiver, min(BATCH_COUNT, count - len(taken)))

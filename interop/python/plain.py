@@ -1,4 +1,4 @@
-"""A plain AMQP 1.0 client on the broker, and requests to its management addresses with it."""
+"""A plain AMQP 1.0 client for the broker, and management requests with it."""
 
 import itertools
 import uuid
@@ -25,7 +25,7 @@ def connect(broker, key_name=KEY_NAME, key=KEY, mechanisms="PLAIN"):
 
 
 class Refused(Exception):
-    """The broker answered a request with an error."""
+    """An error response of the broker to a request."""
 
     def __init__(self, status, condition, description):
         super().__init__(f"{status} {condition}: {description}")
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 class Management:
-    """Queues by the JSON API, and requests to the management addresses of AMQP."""
+    """Queue administration over the JSON API, and requests to the AMQP management addresses."""
 
     def __init__(self, broker):
         self.broker = broker
@@ -41,7 +41,7 @@ class Management:
         self.numbers = itertools.count()
 
     def ask(self, operation, body, of=None):
-        """Asks the namespace, or the entity that `of` names, on a new connection; gives the body of the answer."""
+        """Sends a request to the namespace, or to the entity `of`, on a new connection. Returns the body of the response."""
         connection = connect(self.broker)
         try:
             return ask(connection, operation, body, of)
@@ -49,7 +49,7 @@ class Management:
             connection.close()
 
     def create_queue(self, name=None, **settings):
-        """Settings are named as in the API, with underscores; times may be given in milliseconds. Gives the queue's name."""
+        """Creates a queue and returns its name. Settings are named as in the API, with underscores; times can be in milliseconds."""
         name = name or f"made-{next(self.numbers)}"
         self.api.put("queues", name, **spelled(settings))
         return name

@@ -1,4 +1,4 @@
-"""Shared access signatures, made as the documentation of the service says."""
+"""Shared access signatures, created as in the documentation of the service."""
 
 import base64
 import hashlib

@@ -6,7 +6,7 @@ import time
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 
-# What comes at all comes long before; only a machine that is busy with much else needs as much.
+# Messages arrive much sooner; only a busy machine needs this long.
 RECEIVE_TIMEOUT_SECONDS = 30
 
 
@@ -17,7 +17,7 @@ def send(client, queue, *bodies):
 
 @contextlib.contextmanager
 def ends(client, queue):
-    """A sender and a receiver, both open while the scenario runs: the SDK takes a second to close either."""
+    """Yields a sender and a receiver that stay open during the scenario, because the SDK takes a second to close either."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         yield sender, receiver
 
@@ -32,12 +32,12 @@ def next_session(client, queue, seconds=RECEIVE_TIMEOUT_SECONDS):
 
 
 def receive(receiver, count, seconds=RECEIVE_TIMEOUT_SECONDS):
-    """Receives until there are `count` messages; fewer in the given time is a failure."""
+    """Receives until there are `count` messages, and fails if fewer arrive in the given time."""
     messages = []
     deadline = time.monotonic() + seconds
     while len(messages) < count:
         remaining = deadline - time.monotonic()
-        assert remaining > 0, f"only {len(messages)} of {count} messages came in {seconds} s"
+        assert remaining > 0, f"received only {len(messages)} of {count} messages in {seconds} s"
         messages += receiver.receive_messages(max_message_count=count - len(messages), max_wait_time=remaining)
     return messages
 
@@ -47,7 +47,7 @@ def receive_one(receiver, seconds=RECEIVE_TIMEOUT_SECONDS):
 
 
 def assert_empty(client, queue, seconds=1, **options):
-    """Nothing can be received, and nothing is locked, deferred or waiting either."""
+    """Asserts that no message can be received and that none is locked, deferred or scheduled."""
     options = {"receive_mode": ServiceBusReceiveMode.RECEIVE_AND_DELETE} | options
     with client.get_queue_receiver(queue, **options) as receiver:
         assert [body(message) for message in receiver.peek_messages(max_message_count=10)] == []
@@ -64,7 +64,7 @@ def receive_dead_letter(client, queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
 def until(condition, what, seconds=RECEIVE_TIMEOUT_SECONDS):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain for: {what}"
+        assert time.monotonic() < deadline, f"timed out after {seconds} s waiting for: {what}"
         time.sleep(0.02)
 
 

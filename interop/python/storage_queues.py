@@ -1,4 +1,4 @@
-"""What tests of Queue Storage begin with: a broker that serves it, the SDK's client for it, and a queue."""
+"""Fixtures of the Queue Storage tests: a broker that serves it, the SDK client, and a queue."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may do what: keys, rights, expired tokens, unknown entities."""
+"""Access: keys, rights, expired tokens, unknown entities."""
 
 import time
 
@@ -29,23 +29,24 @@ def try_to_receive(flavour, connection_string, queue):
 
 
 @pytest.mark.parametrize("attempt", [try_to_send, try_to_receive])
-def test_a_wrong_key_is_refused(flavour, broker, queue, attempt):
+def test_a_wrong_key_is_rejected(flavour, broker, queue, attempt):
     with pytest.raises(REFUSED) as refused:
         attempt(flavour, broker.connection_string_of(KEY_NAME, "not the key"), queue)
-    # SDK quirk: the reason is in the inner exception only.
+    # SDK quirk: only the inner exception contains the reason.
     assert refused.value.inner_exception.status_code == 401
     assert "the signature does not fit" in str(refused.value.inner_exception)
 
 
 @pytest.mark.parametrize("attempt", [try_to_send, try_to_receive])
-def test_an_unknown_key_name_is_refused(flavour, broker, queue, attempt):
+def test_an_unknown_key_name_is_rejected(flavour, broker, queue, attempt):
     with pytest.raises(REFUSED):
         attempt(flavour, broker.connection_string_of("nobody", KEY), queue)
 
 
 @pytest.mark.parametrize("attempt", [try_to_send, try_to_receive])
 def test_an_unknown_queue_is_not_found(flavour, broker, attempt):
-    # SDK quirk: the service answers the token with 404, and this SDK takes every refused token for a wrong key.
+    # SDK quirk: the service answers the token request with 404, and this SDK reports every rejected token as a wrong
+    # key.
     with pytest.raises(ServiceBusAuthenticationError) as refused:
         attempt(flavour, broker.connection_string, "no-such-queue")
     assert refused.value.inner_exception.status_code == 404
@@ -83,19 +84,19 @@ def with_signature(broker, token):
     return f"Endpoint=sb://{broker.address};SharedAccessSignature={token};UseDevelopmentEmulator=true;"
 
 
-def test_a_signature_suffices(flavour, broker, queue):
+def test_a_signature_without_a_key_is_accepted(flavour, broker, queue):
     token = signature(f"sb://{broker.address}/{queue}", KEY_NAME, KEY, int(time.time()) + 600)
     try_to_send(flavour, with_signature(broker, token), queue)
     assert len(try_to_receive(flavour, with_signature(broker, token), queue)) == 1
 
 
-def test_an_expired_signature_is_refused(flavour, broker, queue):
+def test_an_expired_signature_is_rejected(flavour, broker, queue):
     token = signature(f"sb://{broker.address}/{queue}", KEY_NAME, KEY, int(time.time()) - 60)
     with pytest.raises(REFUSED):
         try_to_send(flavour, with_signature(broker, token), queue)
 
 
-def test_a_signature_for_another_queue_is_refused(flavour, broker, queue, pool):
+def test_a_signature_for_another_queue_is_rejected(flavour, broker, queue, pool):
     token = signature(f"sb://{broker.address}/{pool.take()}", KEY_NAME, KEY, int(time.time()) + 600)
     with pytest.raises(REFUSED):
         try_to_send(flavour, with_signature(broker, token), queue)

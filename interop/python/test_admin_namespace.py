@@ -1,4 +1,4 @@
-"""The namespace by the SDK's administration client: its properties, long lists, and who may ask."""
+"""The namespace in the SDK's administration client: its properties, long lists, and access."""
 
 import datetime
 import time
@@ -53,7 +53,7 @@ def test_a_namespace_of_the_standard_tier(tmp_path, flavour, variable):
 
 @pytest.fixture(scope="module")
 def many(topics):
-    """More of each than a page holds."""
+    """Creates more of each kind than fit on a page."""
     stem = fresh("listed")
     admin = topics.admin
     topic = f"{stem}-topic"
@@ -89,7 +89,7 @@ def test_lists_longer_than_a_page(admin, many):
 
 
 @pytest.mark.timeout(180)
-def test_pages_of_any_size_from_any_place(admin, many):
+def test_pages_of_any_size_from_any_start_index(admin, many):
     _, topic = many
     listed = [shown.name for shown in admin.list_subscriptions(topic, max_page_size=7)]
     assert listed == numbered("s")
@@ -106,7 +106,7 @@ def test_exactly_one_page(admin, topics):
 
 
 @pytest.mark.parametrize("key", [(KEY_NAME, "not the key"), ("nobody", KEY), SEND_KEY, LISTEN_KEY], ids=str)
-def test_only_who_may_manage_does(flavour, broker, key):
+def test_operations_without_the_manage_right_are_rejected(flavour, broker, key):
     name = fresh("queue")
     connection_string = broker.connection_string_of(*key)
     with flavour.admin(connection_string, connection_verify=broker.certificate) as admin:
@@ -117,7 +117,7 @@ def test_only_who_may_manage_does(flavour, broker, key):
             list(admin.list_queues())
 
 
-def test_rules_of_authorization_become_keys(flavour, broker, admin):
+def test_authorization_rules_become_keys(flavour, broker, admin):
     name = fresh("queue")
     rule = AuthorizationRule(
         type="SharedAccessAuthorizationRule",
@@ -152,8 +152,8 @@ def test_the_certificate_is_checked(flavour, broker):
             admin.get_namespace_properties()
 
 
-def test_a_bundle_from_the_environment_is_enough(monkeypatch, broker):
-    """As people do it who cannot change the program."""
+def test_a_certificate_bundle_from_the_environment_is_trusted(monkeypatch, broker):
+    """Covers users who cannot change the program."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", broker.certificate)
     with Sync().admin(broker.connection_string) as admin:
         assert admin.get_namespace_properties().name
@@ -171,7 +171,7 @@ def test_a_bundle_from_the_environment_is_enough(monkeypatch, broker):
     ],
     ids=["text", "cut", "entity", "deep", "large", "empty"],
 )
-def test_a_body_that_is_none_gets_an_error_in_the_form_of_the_service(broker, topics, body, status):
+def test_an_invalid_body_gets_an_error_in_the_format_of_the_service(broker, topics, body, status):
     token = signature(f"http://{broker.http_address}", KEY_NAME, KEY, int(time.time()) + 600)
     headers = {"Authorization": token, "Content-Type": "application/atom+xml"}
     url = f"http://{broker.http_address}/{fresh('queue')}?api-version=2021-05"

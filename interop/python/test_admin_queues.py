@@ -1,4 +1,4 @@
-"""Queues by the SDK's administration client: every operation, every property, every count."""
+"""Queues in the SDK's administration client: every operation, every property, every count."""
 
 import datetime
 
@@ -67,7 +67,7 @@ def test_every_property_is_stored_and_returned(admin):
     assert shown(listed, SETTINGS) == SETTINGS
 
 
-def test_every_property_that_may_change_does(admin):
+def test_every_mutable_property_can_be_updated(admin):
     name, other = fresh("queue"), fresh("queue")
     admin.create_queue(other)
     admin.create_queue(name, **SETTINGS)
@@ -100,7 +100,7 @@ def test_an_update_of_some_properties_by_name(admin):
     assert (got.max_delivery_count, got.lock_duration) == (4, 2 * MINUTES)
 
 
-def test_properties_are_obeyed(admin, client):
+def test_properties_take_effect(admin, client):
     name = fresh("queue")
     admin.create_queue(name, max_delivery_count=1, lock_duration=datetime.timedelta(seconds=50))
     send(client, name, "poison")
@@ -187,7 +187,7 @@ def test_names_with_slashes_dots_and_dashes(admin, client):
 
 
 @pytest.mark.parametrize("version", list(ApiVersion))
-def test_every_version_that_the_sdk_can_ask_for(flavour, broker, version):
+def test_every_api_version_of_the_sdk(flavour, broker, version):
     options = {"connection_verify": broker.certificate, "api_version": version}
     name = fresh("queue")
     with flavour.admin(broker.connection_string, **options) as admin:
@@ -196,7 +196,7 @@ def test_every_version_that_the_sdk_can_ask_for(flavour, broker, version):
         admin.delete_queue(name)
 
 
-def test_an_unknown_version_is_refused(flavour, broker):
+def test_an_unknown_api_version_is_rejected(flavour, broker):
     options = {"connection_verify": broker.certificate, "api_version": "1999-01"}
     with flavour.admin(broker.connection_string, **options) as admin:
         with pytest.raises(HttpResponseError, match="2021-05") as refusal:
@@ -204,7 +204,7 @@ def test_an_unknown_version_is_refused(flavour, broker):
     assert refusal.value.status_code == 400
 
 
-def test_what_is_there_cannot_be_created(admin):
+def test_an_existing_entity_cannot_be_created(admin):
     name = fresh("queue")
     admin.create_queue(name)
     for again in (admin.create_queue, admin.create_topic):
@@ -214,7 +214,7 @@ def test_what_is_there_cannot_be_created(admin):
             again(name.upper())
 
 
-def test_what_is_not_there_cannot_be_changed(admin):
+def test_a_missing_queue_cannot_be_read_or_changed(admin):
     queue = admin.create_queue(fresh("queue"))
     admin.delete_queue(queue.name)
     with pytest.raises(ResourceNotFoundError):
@@ -233,7 +233,7 @@ def test_what_is_not_there_cannot_be_changed(admin):
     ],
     ids=str,
 )
-def test_what_a_queue_is_cannot_be_changed(admin, change, named):
+def test_immutable_properties_of_a_queue_cannot_be_changed(admin, change, named):
     queue = admin.create_queue(fresh("queue"))
     for property, value in change.items():
         setattr(queue, property, value)
@@ -252,7 +252,7 @@ def test_what_a_queue_is_cannot_be_changed(admin, change, named):
     ],
     ids=str,
 )
-def test_a_property_that_cannot_be_honoured_is_refused_with_a_reason(admin, settings, named):
+def test_an_unsupported_property_is_rejected_with_a_reason(admin, settings, named):
     name = fresh("queue")
     with pytest.raises(HttpResponseError, match=named) as refusal:
         admin.create_queue(name, **settings)
@@ -261,8 +261,8 @@ def test_a_property_that_cannot_be_honoured_is_refused_with_a_reason(admin, sett
 
 
 @pytest.mark.parametrize("name", ["x" * 261, "with space", "/leading", "trailing/", "a//b", "que?ue", "..", "a\\b"])
-def test_an_invalid_name_is_refused(admin, name):
-    """What a client writes into a path may mean another path; never may it become an entity of that name."""
+def test_an_invalid_name_is_rejected(admin, name):
+    """A name from a client can resolve to another path, but it must never create an entity of that name."""
     before = {queue.name for queue in admin.list_queues()}
     try:
         admin.create_queue(name)

@@ -1,4 +1,4 @@
-"""Rules by the SDK's administration client."""
+"""Rules in the SDK's administration client."""
 
 import datetime
 
@@ -34,7 +34,7 @@ def test_sql_filter_with_action_and_parameters(admin, place):
     for got in (created, admin.get_rule(*place, "rule")):
         assert got.name == "rule"
         assert got.filter.sql_expression == filter.sql_expression
-        assert got.filter.parameters == parameters, "a time has a zone if it was given with one"
+        assert got.filter.parameters == parameters, "a time keeps its zone if it has one"
         assert (got.action.sql_expression, got.action.parameters) == ("SET color = @new", {"@new": "blue"})
         assert got.created_at_utc is not None
 
@@ -93,7 +93,7 @@ def test_list_and_delete(admin, place):
     assert [rule.name for rule in admin.list_rules(*place)] == ["b"]
 
 
-def test_rules_that_are_there_and_rules_that_are_not(admin, place):
+def test_existing_and_missing_rules(admin, place):
     admin.create_rule(*place, "rule", filter=TrueRuleFilter())
     with pytest.raises(ResourceExistsError):
         admin.create_rule(*place, "RULE", filter=TrueRuleFilter())
@@ -125,7 +125,7 @@ def test_rules_that_are_there_and_rules_that_are_not(admin, place):
     ],
     ids=lambda value: getattr(value, "sql_expression", None),
 )
-def test_a_rule_that_makes_no_sense_is_refused(admin, place, filter, action, named):
+def test_an_invalid_rule_is_rejected(admin, place, filter, action, named):
     with pytest.raises(HttpResponseError, match=named) as refusal:
         admin.create_rule(*place, "rule", filter=filter, action=action)
     assert refusal.value.status_code == 400
@@ -133,7 +133,7 @@ def test_a_rule_that_makes_no_sense_is_refused(admin, place, filter, action, nam
 
 
 @pytest.mark.parametrize("name", ["x" * 51, "with space"])
-def test_an_invalid_name_is_refused(admin, place, name):
+def test_an_invalid_name_is_rejected(admin, place, name):
     with pytest.raises(HttpResponseError) as refusal:
         admin.create_rule(*place, name, filter=TrueRuleFilter())
     assert refusal.value.status_code == 400

@@ -1,4 +1,4 @@
-"""Topics and subscriptions by the SDK's administration client."""
+"""Topics and subscriptions in the SDK's administration client."""
 
 import datetime
 
@@ -72,7 +72,7 @@ def test_every_property_of_a_topic_is_stored_and_returned(admin):
     assert shown(listed, TOPIC_SETTINGS) == TOPIC_SETTINGS
 
 
-def test_a_topic_changes(admin):
+def test_a_topic_can_be_updated(admin):
     name = fresh("topic")
     topic = admin.create_topic(name, **TOPIC_SETTINGS)
     changes = {
@@ -103,7 +103,7 @@ def test_names_as_masstransit_writes_them(client, admin):
     assert refusal.value.status_code == 400
 
 
-def test_settings_of_a_topic_without_effect_are_kept_and_shown(admin):
+def test_topic_settings_without_effect_are_stored_and_returned(admin):
     name = fresh("topic")
     settings = {"enable_partitioning": True, "enable_express": True, "support_ordering": False}
     admin.create_topic(name, **settings)
@@ -113,7 +113,7 @@ def test_settings_of_a_topic_without_effect_are_kept_and_shown(admin):
     assert shown(admin.get_topic(name), settings) == settings
 
 
-def test_what_a_topic_is_cannot_be_changed(admin, topic):
+def test_immutable_properties_of_a_topic_cannot_be_changed(admin, topic):
     changed = admin.get_topic(topic)
     changed.requires_duplicate_detection = True
     with pytest.raises(HttpResponseError, match="(?i)requires ?duplicate ?detection") as refusal:
@@ -153,14 +153,14 @@ def test_delete_a_topic(admin, topic):
     assert topic not in [shown.name for shown in admin.list_topics()]
 
 
-def test_queues_and_topics_are_listed_apart(admin, topic):
+def test_queues_and_topics_are_listed_separately(admin, topic):
     queue = fresh("queue")
     admin.create_queue(queue)
     assert topic not in [shown.name for shown in admin.list_queues()]
     assert queue not in [shown.name for shown in admin.list_topics()]
 
 
-def test_what_is_there_cannot_be_created(admin, topic):
+def test_an_existing_entity_cannot_be_created(admin, topic):
     admin.create_subscription(topic, "one")
     for again in (admin.create_queue, admin.create_topic):
         with pytest.raises(ResourceExistsError):
@@ -198,7 +198,7 @@ def test_every_property_of_a_subscription_is_stored_and_returned(admin, topic):
     assert shown(listed, SUBSCRIPTION_SETTINGS) == SUBSCRIPTION_SETTINGS
 
 
-def test_a_subscription_changes(admin, topic):
+def test_a_subscription_can_be_updated(admin, topic):
     target = fresh("queue")
     admin.create_queue(target)
     subscription = admin.create_subscription(topic, "one", **SUBSCRIPTION_SETTINGS)
@@ -219,7 +219,7 @@ def test_a_subscription_changes(admin, topic):
     assert admin.get_subscription(topic, "one").forward_dead_lettered_messages_to.endswith(f"/{target}")
 
 
-def test_what_a_subscription_is_cannot_be_changed(admin, topic):
+def test_immutable_properties_of_a_subscription_cannot_be_changed(admin, topic):
     subscription = admin.create_subscription(topic, "one")
     subscription.requires_session = True
     with pytest.raises(HttpResponseError, match="(?i)requires ?session") as refusal:
@@ -252,7 +252,7 @@ def test_delete_a_subscription(admin, topic):
     assert list(admin.list_subscriptions(topic)) == []
 
 
-def test_a_subscription_needs_its_topic(admin):
+def test_a_subscription_requires_its_topic(admin):
     with pytest.raises(ResourceNotFoundError):
         admin.create_subscription("no-such-topic", "one")
     queue = fresh("queue")
@@ -262,7 +262,7 @@ def test_a_subscription_needs_its_topic(admin):
 
 
 @pytest.mark.parametrize("name", ["x" * 51, "with space"])
-def test_an_invalid_name_of_a_subscription_is_refused(admin, topic, name):
+def test_an_invalid_name_of_a_subscription_is_rejected(admin, topic, name):
     with pytest.raises(HttpResponseError) as refusal:
         admin.create_subscription(topic, name)
     assert refusal.value.status_code == 400

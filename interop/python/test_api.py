@@ -1,4 +1,4 @@
-"""The JSON API: what ATOM cannot say, and what the command line uses."""
+"""The JSON API: features that ATOM cannot express, and the calls of the command line."""
 
 import base64
 
@@ -13,7 +13,7 @@ from steps import receive, send
 from topics import publish
 
 
-def test_put_creates_and_then_changes_what_it_names(api):
+def test_put_creates_and_then_updates(api):
     name = fresh("queue")
     created = api.ask("PUT", ("queues", name), json={"lockDuration": "45s", "maxDeliveryCount": 4})
     assert created.status_code == 201
@@ -36,7 +36,7 @@ def test_a_name_with_a_slash(api):
     assert missing.value.status == 404
 
 
-def test_lists_come_in_pages(api):
+def test_lists_are_paged(api):
     stem = fresh("paged")
     names = [f"{stem}-{number:02}" for number in range(12)]
     for name in names:
@@ -85,7 +85,7 @@ def test_counts_and_messages(api, client, queue):
     assert (dead["sequenceNumber"], dead["body"]["value"]) == (1, "first")
 
 
-def test_a_filter_is_tried_without_sending(api, topics):
+def test_a_filter_can_be_evaluated_without_a_send(api, topics):
     topic = topics.filtered(
         high=SqlRuleFilter("Priority = 'High'"),
         low=SqlRuleFilter("Priority = 'Low'"),
@@ -116,7 +116,7 @@ def test_a_filter_is_tried_without_sending(api, topics):
     ],
     ids=["text", "unknown", "type", "value", "deep", "large", "name", "topic"],
 )
-def test_a_mistake_is_named(api, path, body, status, word):
+def test_an_error_names_the_mistake(api, path, body, status, word):
     with pytest.raises(ApiError) as refusal:
         api.ask("PUT", path, data=body, query=None)
     assert refusal.value.status == status
@@ -124,7 +124,7 @@ def test_a_mistake_is_named(api, path, body, status, word):
     assert word.lower() in refusal.value.message.lower()
 
 
-def test_without_a_token_nothing_is_told(broker):
+def test_requests_without_a_token_are_rejected(broker):
     for path in ("/api/queues", "/api/policies/RootManageSharedAccessKey", "/$Resources/queues?api-version=2021-05"):
         answer = requests.get(f"http://{broker.http_address}{path}", timeout=10)
         assert answer.status_code == 401

@@ -1,4 +1,4 @@
-"""Several consumers on one queue share the work, and no message is in two hands."""
+"""Several consumers share the work of one queue, and no message is delivered to two of them."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ def test_two_receivers_share_a_queue(flavour, broker, queue):
         sent = {f"job {number}" for number in range(MESSAGE_COUNT)}
         send(client, queue, *sent)
         results = [[], []]
-        # Each has something before anybody takes the rest: who starts late gets his share, too.
+        # Each worker has a message before any takes the rest, so that a late start does not leave one without a share.
         start = threading.Barrier(len(results))
         workers = [threading.Thread(target=work, args=(flavour, broker, queue, start, results, result)) for result in results]
         for worker in workers:
@@ -24,7 +24,7 @@ def test_two_receivers_share_a_queue(flavour, broker, queue):
         for worker in workers:
             worker.join()
         assert sorted(results[0] + results[1]) == sorted(sent)
-        assert results[0] and results[1], "one receiver got everything"
+        assert results[0] and results[1], "one receiver got all messages"
         assert_empty(client, queue)
 
 

@@ -119,7 +119,7 @@ def started(folder, name, content, **options):
 
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory):
-    """Both formats in one process."""
+    """A broker with both emulator files in one process."""
     folder = tmp_path_factory.mktemp("emulator")
     (folder / "hubs.json").write_text(EVENT_HUBS)
     (folder / "Config.json").write_text(SERVICE_BUS)
@@ -141,7 +141,7 @@ def admin(emulator):
         yield admin
 
 
-def test_the_emulators_queues_work(emulated, admin):
+def test_queues_of_the_emulator_file_work(emulated, admin):
     send(emulated, "queue.1", "as before")
     with emulated.get_queue_receiver("queue.1") as receiver:
         message = receive_one(receiver)
@@ -152,7 +152,7 @@ def test_the_emulators_queues_work(emulated, admin):
     assert admin.get_queue("sessions.1").requires_session
 
 
-def test_the_emulators_rules_work(emulated, admin):
+def test_rules_of_the_emulator_file_work(emulated, admin):
     matching = ServiceBusMessage(
         "both", message_id="1", content_type="application/json", application_properties={"tenant": "a", "prio": 4}
     )
@@ -165,7 +165,7 @@ def test_the_emulators_rules_work(emulated, admin):
     assert rule.filter.sql_expression == "sys.MessageId = '1' AND prio > 3"
 
 
-def test_the_emulators_variables_name_the_file(tmp_path):
+def test_emulator_environment_variables_name_the_file(tmp_path):
     (tmp_path / "Config.json").write_text(SERVICE_BUS)
     environment = {"CONFIG_PATH": str(tmp_path / "Config.json"), "ACCEPT_EULA": "Y", "SQL_SERVER": "db"}
     broker = Broker(tmp_path, environment=environment).start()
@@ -176,7 +176,7 @@ def test_the_emulators_variables_name_the_file(tmp_path):
         broker.stop()
 
 
-def test_the_brokers_own_file(tmp_path, flavour):
+def test_the_native_configuration_file(tmp_path, flavour):
     broker = started(tmp_path / "own", "peeklock.toml", TOML)
     try:
         with flavour.admin(broker.connection_string, connection_verify=broker.certificate) as admin:
@@ -194,7 +194,7 @@ def test_the_brokers_own_file(tmp_path, flavour):
         broker.stop()
 
 
-def test_a_second_start_keeps_what_is_there_and_changes_what_may_change(tmp_path):
+def test_a_second_start_keeps_entities_and_updates_mutable_properties(tmp_path):
     broker = started(tmp_path, "peeklock.toml", TOML)
     with Sync().client(broker.connection_string) as client:
         send(client, "orders", "kept")
@@ -209,7 +209,7 @@ def test_a_second_start_keeps_what_is_there_and_changes_what_may_change(tmp_path
 
 
 def refused(tmp_path, name, content):
-    """What `config validate` says, and that `serve` says it too."""
+    """Returns the output of `config validate`, and asserts that `serve` rejects the file, too."""
     path = tmp_path / name
     path.write_text(content)
     binary = os.environ["PEEKLOCK_BIN"]
@@ -220,7 +220,7 @@ def refused(tmp_path, name, content):
     return validated.stdout + validated.stderr
 
 
-def test_the_hubs_of_the_emulators_file_are_there(flavour, emulator):
+def test_hubs_of_the_emulator_file_exist(flavour, emulator):
     with flavour.producer(emulator.connection_string, "eh1") as producer:
         assert producer.get_partition_ids() == ["0", "1"]
         publish_events(producer, "first", "second", partition_id="1")
@@ -239,24 +239,24 @@ def test_the_hubs_of_the_emulators_file_are_there(flavour, emulator):
         ("sql = \"Priority = 'High'\"", 'sql = "Priority = "', ["line 14", "only-high", "column 12"]),
     ],
 )
-def test_a_mistake_is_shown_with_its_place(tmp_path, find, replace, words):
+def test_a_mistake_is_reported_with_its_position(tmp_path, find, replace, words):
     said = refused(tmp_path, "peeklock.toml", TOML.replace(find, replace, 1))
     assert all(word in said for word in words), said
 
 
-def test_a_mistake_in_the_emulators_file_is_shown_with_its_place(tmp_path):
+def test_a_mistake_in_the_emulator_file_is_reported_with_its_position(tmp_path):
     said = refused(tmp_path, "Config.json", SERVICE_BUS.replace('"MaxDeliveryCount"', '"MaxDeliveryCounts"', 1))
     assert "17" in said
     assert "MaxDeliveryCount" in said
 
 
-def test_an_immutable_property_changed_in_the_file_stops_the_start(tmp_path):
+def test_a_changed_immutable_property_in_the_file_prevents_the_start(tmp_path):
     started(tmp_path, "peeklock.toml", TOML).stop()
     with pytest.raises(RuntimeError, match="orders-of-sessions"):
         started(tmp_path, "peeklock.toml", TOML.replace("requires-session = true", "requires-session = false"))
 
 
-def test_a_valid_file_is_called_so(tmp_path):
+def test_a_valid_file_is_accepted(tmp_path):
     path = tmp_path / "peeklock.toml"
     path.write_text(TOML)
     binary = os.environ["PEEKLOCK_BIN"]
@@ -264,7 +264,7 @@ def test_a_valid_file_is_called_so(tmp_path):
     assert validated.returncode == 0, validated.stdout + validated.stderr
 
 
-def test_a_port_in_use_names_the_flag(tmp_path):
+def test_the_error_for_a_port_in_use_names_the_flag(tmp_path):
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
     first = Broker(tmp_path / "first").start()

@@ -1,4 +1,4 @@
-"""Duplicate detection: a message id that was seen within the window is accepted and dropped."""
+"""Duplicate detection: a message with an id from within the window is accepted and dropped."""
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -28,20 +28,20 @@ def test_a_repeated_id_is_accepted_and_dropped(sender, receiver):
     assert everything(receiver) == ["first", "other"]
 
 
-def test_an_id_stays_known_after_its_message_is_gone(sender, receiver):
+def test_an_id_is_remembered_after_its_message_is_removed(sender, receiver):
     sender.send_messages(message("first"))
     receiver.complete_message(receive_one(receiver))
     sender.send_messages(message("again"))
     assert everything(receiver) == []
 
 
-def test_a_batch_is_looked_at_message_by_message(sender, receiver):
+def test_each_message_of_a_batch_is_checked(sender, receiver):
     sender.send_messages([message("a", "1"), message("b", "2"), message("again", "1")])
     sender.send_messages([message("again", "2"), message("c", "3")])
     assert everything(receiver) == ["a", "b", "c"]
 
 
-def test_scheduled_messages_are_looked_at_too(clock, sender, receiver):
+def test_scheduled_messages_are_checked(clock, sender, receiver):
     sender.schedule_messages(message("scheduled"), in_seconds(60))
     sender.send_messages(message("again"))
     clock.advance(60)
@@ -49,7 +49,7 @@ def test_scheduled_messages_are_looked_at_too(clock, sender, receiver):
     assert everything(receiver) == ["scheduled"]
 
 
-def test_an_id_is_new_again_after_the_window(client, clock, create):
+def test_an_id_is_forgotten_after_the_window(client, clock, create):
     queue = create(duplicate_window_ms=60_000)
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(message("first"))
@@ -67,7 +67,7 @@ def test_a_plain_queue_keeps_repeated_ids(client, pool):
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_ids_are_known_after_a_restart(flavour, tmp_path, how):
+def test_ids_are_remembered_after_a_restart(flavour, tmp_path, how):
     broker = Broker(tmp_path, []).start()
     try:
         queue = Management(broker).create_queue(duplicate_window_ms=60_000)

@@ -1,4 +1,4 @@
-"""Keys of a hub, and other ways to it than plain AMQP."""
+"""Keys of a hub, and transports other than plain AMQP."""
 
 import pytest
 from azure.eventhub import EventData, TransportType
@@ -10,7 +10,7 @@ from hubs import bodies, publish, read, refusal
 
 @pytest.fixture
 def policy(api, broker, hub):
-    """Makes a policy of the hub; gives a connection string with its key."""
+    """Creates a policy of the hub. Returns a connection string with its key."""
 
     def make(*rights):
         name = f"may-{'-'.join(rights)}"
@@ -20,7 +20,7 @@ def policy(api, broker, hub):
     return make
 
 
-def test_a_key_can_do_what_it_may_and_no_more(flavour, hub, hubs, policy):
+def test_a_key_permits_exactly_its_rights(flavour, hub, hubs, policy):
     sender, listener = policy("Send"), policy("Listen")
     with flavour.producer(sender, hub, retry_total=0) as producer:
         publish(producer, "allowed")
@@ -35,7 +35,7 @@ def test_a_key_can_do_what_it_may_and_no_more(flavour, hub, hubs, policy):
     refusal(sender, hub)
 
 
-def test_a_wrong_key(flavour, broker, hub):
+def test_a_wrong_key_is_rejected(flavour, broker, hub):
     with flavour.producer(broker.connection_string_of(KEY_NAME, "not the key"), hub, retry_total=0) as producer:
         with pytest.raises(AuthenticationError, match="(?s)401.*the signature does not fit"):
             publish(producer, "never")

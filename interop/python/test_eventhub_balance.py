@@ -1,5 +1,6 @@
-"""The stock consumer clients with their stock checkpoint store, all on this one broker: they share the partitions evenly, take over from
-one that is killed, and go on at its checkpoints."""
+"""The unmodified consumer clients and checkpoint store of the SDK on one broker: clients share the partitions evenly,
+take over from a killed client, and continue at its checkpoints.
+"""
 
 import collections
 import pathlib
@@ -21,14 +22,14 @@ from names import fresh
 
 WORKER = pathlib.Path(__file__).parent / "balance_worker.py"
 PARTITIONS = [str(number) for number in range(16)]
-# Two checkpoints in each partition, and events behind the last.
+# Two checkpoints in each partition, and events after the last.
 BEFORE_COUNT, AFTER_COUNT = 25, 10
 LAST_CHECKPOINT = BEFORE_COUNT // CHECKPOINT_EVERY * CHECKPOINT_EVERY - 1
 PATIENCE_SECONDS = 100
 
 
 class Worker:
-    """A consumer client in a process of its own, and what it said."""
+    """A consumer client in a separate process, with its output."""
 
     def __init__(self, *arguments):
         self.process = subprocess.Popen([sys.executable, str(WORKER), *arguments], stdout=subprocess.PIPE, text=True)
@@ -68,7 +69,7 @@ def workers():
 
 
 def owned(store, broker, hub):
-    """How many partitions each owner has."""
+    """Returns the number of partitions per owner."""
     found = store.list_ownership(broker.address, hub, GROUP)
     return collections.Counter(ownership["owner_id"] for ownership in found if ownership["owner_id"])
 
@@ -80,10 +81,10 @@ def publish(broker, hub, count):
 
 
 def until(condition, what):
-    """Looks rarely: each look costs the store a listing, and the workers need the machine."""
+    """Polls rarely: each poll lists the store, and the workers need the machine."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS} s in vain for: {what}"
+        assert time.monotonic() < deadline, f"timed out after {PATIENCE_SECONDS} s waiting for: {what}"
         time.sleep(0.3)
 
 
@@ -108,9 +109,9 @@ def test_three_clients_share_sixteen_partitions(blob_broker, workers, flavour):
     until(lambda: checkpoints(workers) == {partition: LAST_CHECKPOINT for partition in PARTITIONS}, "the checkpoints")
     read = collections.Counter(event for worker in workers for event in worker.events())
     moved = {partition for partition in PARTITIONS if claims(workers)[partition] != claimed[partition]}
-    # On a machine that is too busy to renew in time partitions change hands though nobody comes or goes.
-    assert {partition for (partition, _), count in read.items() if count > 1} <= moved, "who keeps a partition reads an event once"
-    until_settled(spread, [5, 5, 6], "nobody to have more than another")
+    # On a machine that is too busy to renew in time, partitions can move although no client starts or stops.
+    assert {partition for (partition, _), count in read.items() if count > 1} <= moved, "an event of a partition that did not move was read twice"
+    until_settled(spread, [5, 5, 6], "an even spread")
 
     victim, *others = workers
     victim.kill()
@@ -119,20 +120,20 @@ def test_three_clients_share_sixteen_partitions(blob_broker, workers, flavour):
     seen = {worker: len(worker.events()) for worker in others}
     publish(blob_broker, hub, AFTER_COUNT)
     every = {(partition, number) for partition in PARTITIONS for number in range(BEFORE_COUNT + AFTER_COUNT)}
-    until(lambda: every <= received(workers), "the others to take over and to miss nothing")
-    until_settled(spread, [8, 8], "what the killed one had to be shared")
+    until(lambda: every <= received(workers), "the others to take over and read every event")
+    until_settled(spread, [8, 8], "the partitions of the killed client to be shared")
 
     for partition in PARTITIONS:
         for worker in workers:
             runs = runs_of(worker.events(), partition)
-            assert all(run[0] % CHECKPOINT_EVERY == 0 for run in runs), f"{partition} goes on behind a checkpoint: {runs}"
+            assert all(run[0] % CHECKPOINT_EVERY == 0 for run in runs), f"{partition} does not continue at a checkpoint: {runs}"
     for partition in orphans:
         starts = {run[0] for worker in others for run in runs_of(worker.events()[seen[worker] :], partition)}
-        assert LAST_CHECKPOINT + 1 in starts, f"partition {partition} goes on at the checkpoint of the killed one: {starts}"
+        assert LAST_CHECKPOINT + 1 in starts, f"partition {partition} does not continue at the checkpoint of the killed client: {starts}"
 
 
 def until_settled(look, wanted, what):
-    """Clients take from each other for a while: several looks must agree."""
+    """Waits until several polls in a row agree, because clients take partitions from each other for a while."""
     agreed = 0
 
     def is_settled():
@@ -148,7 +149,7 @@ def claims(workers):
 
 
 def runs_of(events, partition):
-    """The numbers of a partition that follow each other without a gap."""
+    """Returns the event numbers of a partition as runs without gaps."""
     runs = []
     for _, number in (event for event in events if event[0] == partition):
         if runs and runs[-1][-1] == number - 1:

@@ -1,4 +1,4 @@
-"""Who may read a partition together with whom: owner levels, and the readers without one."""
+"""Exclusive readers of a partition: owner levels, and readers without a level."""
 
 import contextlib
 
@@ -10,13 +10,14 @@ from flavour import Sync
 from hubs import bodies, publish, reading, refusal
 
 READERS_WITHOUT_LEVEL_MAX = 5
-# What the SDK makes of an eviction is seen with both of its faces; who is evicted is the broker's affair.
+# The SDK's reaction to an eviction is tested with both flavours; the choice of the evicted reader, which is up to the
+# broker, with one.
 SYNC = Sync()
 
 
 @pytest.fixture
 def events(broker, hub):
-    """A hub with one event, and a producer for more."""
+    """Yields a producer for a hub that contains one event."""
     with SYNC.producer(broker.connection_string, hub) as producer:
         publish(producer, "first")
         yield producer
@@ -27,7 +28,7 @@ def owner(flavour, broker, hub, level):
 
 
 def assert_evicted(reader):
-    """As the SDK tells of an owner with a higher level: an error that is not worth retrying, then the end."""
+    """Asserts that the SDK reported an owner with a higher level: an error that is not retried, then the end."""
     assert isinstance(reader.failure(), ConnectionLostError)
     assert "stolen" in str(reader.errors[0])
     reader.wait(lambda: reader.ends, "the end of the partition")
@@ -43,7 +44,7 @@ def test_a_higher_level_takes_over(flavour, broker, hub, producer):
             assert_evicted(low)
             publish(producer, "second")
             assert bodies(high.receive(2)) == ["first", "second"]
-            assert bodies(event for _, event in low.events) == ["first"], "nothing came after the eviction"
+            assert bodies(event for _, event in low.events) == ["first"], "events arrived after the eviction"
 
 
 def test_an_equal_level_takes_over(broker, hub, events):
@@ -54,7 +55,7 @@ def test_an_equal_level_takes_over(broker, hub, events):
             assert_evicted(older)
 
 
-def test_a_lower_level_is_refused(broker, hub, events):
+def test_a_lower_level_is_rejected(broker, hub, events):
     with owner(SYNC, broker, hub, 2) as high:
         high.receive(1)
         sentences = {1: "with a higher epoch '2' already exists", None: "with epoch of '2', and so non-epoch receiver is not allowed"}
@@ -65,7 +66,7 @@ def test_a_lower_level_is_refused(broker, hub, events):
         assert bodies(high.receive(2)) == ["first", "second"]
 
 
-def test_five_without_a_level_and_no_sixth(broker, hub, events):
+def test_a_sixth_reader_without_a_level_is_rejected(broker, hub, events):
     with contextlib.ExitStack() as stack:
         open_one = lambda: stack.enter_context(owner(SYNC, broker, hub, None))  # noqa: E731
         readers = [open_one() for _ in range(READERS_WITHOUT_LEVEL_MAX)]
@@ -79,7 +80,7 @@ def test_five_without_a_level_and_no_sixth(broker, hub, events):
                 assert_evicted(reader)
 
 
-def test_a_place_is_free_when_its_reader_goes(broker, hub, events):
+def test_a_closed_reader_frees_its_slot(broker, hub, events):
     for _ in range(2):
         with contextlib.ExitStack() as stack:
             readers = [stack.enter_context(owner(SYNC, broker, hub, None)) for _ in range(READERS_WITHOUT_LEVEL_MAX)]
@@ -87,4 +88,4 @@ def test_a_place_is_free_when_its_reader_goes(broker, hub, events):
                 assert bodies(reader.receive(1)) == ["first"]
     for level in (7, 1):
         with owner(SYNC, broker, hub, level) as reader:
-            assert bodies(reader.receive(1)) == ["first"], "a level binds no longer than its reader reads"
+            assert bodies(reader.receive(1)) == ["first"], "the level of a closed reader is still in force"

@@ -1,4 +1,4 @@
-"""Hubs for whoever speaks plain AMQP 1.0, and the spellings of SDKs that are not run here: .NET, Java, Rust, Go."""
+"""Hubs with a plain AMQP 1.0 client, including the spellings of SDKs that are not run here: .NET, Java, Rust, Go."""
 
 import pytest
 from proton import Described, Message, PropertyDict, int32, symbol, timestamp, ulong
@@ -10,7 +10,7 @@ from names import fresh
 from plain import TIMEOUT_SECONDS, connect
 
 SELECTOR = symbol("apache.org:selector-filter:string")
-# Rust, JavaScript and Go name the filter by the first number, .NET by the second, Python and Java by its name.
+# Rust, JavaScript and Go identify the filter by the first number, .NET by the second, Python and Java by its name.
 DESCRIPTORS = [SELECTOR, ulong(0x468C_0000_0004), ulong(0x137_0000_000A)]
 EVENT_COUNT = 5
 
@@ -48,7 +48,7 @@ def selected(expression, descriptor=SELECTOR):
 
 
 def open_reader(connection, address, credit, *options):
-    """With a name of its own: a link takes the place of another with its name."""
+    """Opens a reader with a unique link name, because a link replaces another with the same name."""
     return connection.create_receiver(address, credit=credit, name=fresh("reader"), options=list(options))
 
 
@@ -64,7 +64,7 @@ def numbers(messages):
     return [message.annotations[symbol("x-opt-sequence-number")] for message in messages]
 
 
-def test_what_the_broker_adds_has_exact_types(connection, hub):
+def test_annotations_of_the_broker_have_exact_types(connection, hub):
     sender = connection.create_sender(hub)
     sender.send(Message(body="keyed", annotations={symbol("x-opt-partition-key"): "k"}))
     [message] = read(connection, place(hub), 1)
@@ -77,7 +77,7 @@ def test_what_the_broker_adds_has_exact_types(connection, hub):
     assert message.body == "keyed"
 
 
-def test_without_a_filter_everything_comes_and_is_settled_already(connection, filled):
+def test_without_a_filter_all_events_arrive_settled(connection, filled):
     receiver = open_reader(connection, place(filled), EVENT_COUNT)
     messages = [receiver.receive(TIMEOUT_SECONDS) for _ in range(EVENT_COUNT)]
     assert numbers(messages) == [message.body for message in messages] == list(range(EVENT_COUNT))
@@ -113,8 +113,8 @@ def test_each_spelling_of_a_position(connection, filled):
 
 
 @pytest.mark.parametrize("expression", [f"amqp.annotation.x-opt-offset > '{LATEST}'", f"amqp.annotation.x-opt-offset > {LATEST}"])
-def test_the_end_is_where_it_is_when_the_reader_comes(connection, filled, expression):
-    """Not where it is when the first credit comes."""
+def test_the_end_position_is_fixed_at_the_attach(connection, filled, expression):
+    """The first credit does not determine the position."""
     receiver = open_reader(connection, place(filled), 0, selected(expression))
     connection.create_sender(filled).send(Message(body="after"))
     receiver.flow(1)
@@ -134,7 +134,7 @@ def test_the_end_is_where_it_is_when_the_reader_comes(connection, filled, expres
         "amqp.annotation.x-opt-enqueued-time > '99999999999999999999'",
     ],
 )
-def test_what_is_no_position_is_refused(connection, filled, expression):
+def test_an_invalid_position_is_rejected(connection, filled, expression):
     with pytest.raises(LinkDetached):
         open_reader(connection, place(filled), 1, selected(expression)).receive(TIMEOUT_SECONDS)
 
@@ -160,27 +160,27 @@ def test_each_spelling_of_an_address(broker, connection, filled):
 @pytest.mark.parametrize("path", ["{hub}/ConsumerGroups/$Default", "{hub}/Partitions/0", "{hub}/ConsumerGroups/none/Partitions/0",
                                   "{hub}/ConsumerGroups/$Default/Partitions/1", "{hub}/ConsumerGroups/$Default/Partitions/x",
                                   "{hub}/ConsumerGroups/$Default/Partitions/99999999999999999999", "{hub}"])  # fmt: skip
-def test_nobody_reads_from_there(connection, hub, path):
+def test_an_invalid_reader_address_is_rejected(connection, hub, path):
     with pytest.raises(LinkDetached):
         connection.create_receiver(path.format(hub=hub), credit=1).receive(TIMEOUT_SECONDS)
 
 
-def test_a_level_of_any_width_counts(connection, broker, filled):
+def test_owner_levels_of_any_integer_width_are_compared(connection, broker, filled):
     first = open_reader(connection, place(filled), 1, Epoch(3))
     first.receive(TIMEOUT_SECONDS)
     with pytest.raises(LinkDetached, match="stolen"):
         open_reader(connection, place(filled), 1, Epoch(int32(2))).receive(TIMEOUT_SECONDS)
-    # On a connection of its own: this client raises what happens to any link while it waits for another.
+    # A separate connection, because this client raises the errors of any link while it waits for another.
     other = connect(broker)
     open_reader(other, place(filled), 1, Epoch(int32(4))).receive(TIMEOUT_SECONDS)
     with pytest.raises(LinkDetached, match="stolen"):
-        # What had come before is still there.
+        # Events that arrived before the eviction can still be received.
         for _ in range(EVENT_COUNT):
             first.receive(TIMEOUT_SECONDS)
     other.close()
 
 
-def test_credit_bounds_what_comes_and_drain_ends_it(connection, filled):
+def test_credit_limits_deliveries_and_drain_uses_it_up(connection, filled):
     receiver = open_reader(connection, place(filled), 0)
     for credit, expected in ((2, [0, 1]), (10, [2, 3, 4]), (10, [])):
         receiver.link.drain(credit)
@@ -197,7 +197,7 @@ def test_many_sends_in_flight(connection, hub):
     assert [message.body for message in read(connection, place(hub), 500)] == list(range(500))
 
 
-def test_an_event_above_the_limit_is_refused(connection, hub):
+def test_an_event_above_the_limit_is_rejected(connection, hub):
     sender = connection.create_sender(hub)
     with pytest.raises((SendException, LinkDetached)):
         sender.send(Message(body=b"x" * (2 * 1024 * 1024), inferred=True))

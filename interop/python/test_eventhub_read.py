@@ -1,4 +1,4 @@
-"""Where reading starts, who reads what, and what has gone before it was read."""
+"""Start positions, consumer groups, and events that expire before they are read."""
 
 import collections
 import time
@@ -11,13 +11,13 @@ from flavour import Sync
 from hubs import EARLIEST, LATEST, READ_TIMEOUT_SECONDS, bodies, numbers, publish, read, reading, refusal, seconds_since
 from steps import until
 
-# What is the broker's affair and not the SDK's is seen with one of its faces.
+# Behaviour of the broker, independent of the SDK, is tested with one flavour.
 SYNC = Sync()
 
 
 @pytest.fixture
 def filled(broker, hub):
-    """Three events, and a producer for more."""
+    """Yields a producer for a hub that contains three events."""
     with SYNC.producer(broker.connection_string, hub) as producer:
         publish(producer, "0", "1", "2")
         yield producer
@@ -27,7 +27,8 @@ def position_of(event, kind):
     return {"offset": event.offset, "number": event.sequence_number, "time": event.enqueued_time}[kind]
 
 
-# Position, whether it is included, and the first event that comes. The seventh is meant by its offset, its number or its time.
+# Position, whether it is inclusive, and the first event that arrives. The seventh event is identified by its offset,
+# number or time.
 STARTS = [
     (EARLIEST, False, 0),
     (-1, False, 0),
@@ -41,7 +42,7 @@ STARTS = [
 
 
 def test_every_start_position(flavour, broker, hubs):
-    """Each partition has the same ten events, and another position."""
+    """Each partition contains the same ten events and is read from another position."""
     hub = hubs.create(len(STARTS))
     partitions = [str(number) for number in range(len(STARTS))]
     with flavour.producer(broker.connection_string, hub) as producer:
@@ -66,10 +67,10 @@ def test_every_start_position(flavour, broker, hubs):
     assert found == expected
 
 
-def test_from_the_end_on(flavour, broker, hub, filled):
+def test_start_at_the_end(flavour, broker, hub, filled):
     for position in ("2", LATEST):
         with reading(flavour, broker.connection_string, hub, starting_position=position) as reader:
-            # Nobody says when the reader is there, so more events are sent until it has some.
+            # The SDK does not report when the reader is attached, so events are sent until the reader receives some.
             probe(filled, reader)
             first, *rest = numbers(reader.receive(2))
             assert first >= 3
@@ -79,63 +80,63 @@ def test_from_the_end_on(flavour, broker, hub, filled):
 def probe(producer, reader):
     deadline = time.monotonic() + READ_TIMEOUT_SECONDS
     while len(reader.events) < 2 and reader.errors == []:
-        assert time.monotonic() < deadline, f"the reader from the end gets nothing: {reader}"
+        assert time.monotonic() < deadline, f"the reader at the end receives nothing: {reader}"
         producer.send_event(EventData("probe"))
-        # The synchronous SDK hands nothing out while more comes within a fifth of a second.
+        # The synchronous SDK does not call back while further events arrive within 0.2 s.
         time.sleep(0.4)
 
 
-def test_beyond_the_end(broker, hub, filled):
+def test_a_position_after_the_end_is_rejected(broker, hub, filled):
     for position in ("17", 17):
         error = refusal(broker.connection_string, hub, starting_position=position)
         assert isinstance(error, EventHubError) and "17" in str(error)
 
 
-def test_what_is_no_position(broker, hub):
+def test_an_invalid_position_is_rejected(broker, hub):
     error = refusal(broker.connection_string, hub, starting_position="yesterday")
     assert "yesterday" in str(error)
 
 
-def test_a_group_that_is_not_there(broker, hub):
+def test_a_missing_consumer_group_is_rejected(broker, hub):
     assert "nobody" in str(refusal(broker.connection_string, hub, group="nobody"))
 
 
-def test_a_hub_that_is_not_there(broker):
+def test_a_missing_hub_is_rejected(broker):
     assert "could not be found" in str(refusal(broker.connection_string, "no-such-hub"))
 
 
-def test_groups_know_nothing_of_each_other(broker, hubs):
+def test_consumer_groups_are_independent(broker, hubs):
     hub = hubs.create(consumer_groups=["one", "two"])
     with SYNC.producer(broker.connection_string, hub) as producer:
         publish(producer, "a", "b", "c")
     with reading(SYNC, broker.connection_string, hub, group="one", owner_level=5) as one:
         assert bodies(one.receive(3)) == ["a", "b", "c"]
-        # Another group, another owner; and names of groups have no case.
+        # Owner levels apply within one consumer group, and group names are case-insensitive.
         assert bodies(read(SYNC, broker.connection_string, hub, 3, group="TWO", owner_level=0)) == ["a", "b", "c"]
         assert bodies(read(SYNC, broker.connection_string, hub, 3)) == ["a", "b", "c"]
         assert one.errors == []
 
 
-def test_reading_takes_nothing_away(broker, hub, filled):
+def test_reading_removes_nothing(broker, hub, filled):
     for _ in range(3):
         assert bodies(read(SYNC, broker.connection_string, hub, 3)) == ["0", "1", "2"]
 
 
-def test_news_come_as_they_are_sent(flavour, broker, hub, producer):
+def test_new_events_arrive_as_they_are_sent(flavour, broker, hub, producer):
     with reading(flavour, broker.connection_string, hub) as reader:
         for number in range(5):
             publish(producer, str(number))
             assert bodies(reader.receive(number + 1)) == [str(each) for each in range(number + 1)]
 
 
-def test_more_than_the_reader_prefetches(flavour, broker, hub, producer):
+def test_a_backlog_larger_than_the_prefetch_count(flavour, broker, hub, producer):
     for start in range(0, 3000, 1000):
         publish(producer, *(str(number) for number in range(start, start + 1000)))
     events = read(flavour, broker.connection_string, hub, 3000, prefetch=100)
     assert bodies(events) == [str(number) for number in range(3000)]
 
 
-def test_what_the_partition_has_last_comes_with_each_event(flavour, broker, hub, producer):
+def test_each_event_carries_the_last_enqueued_properties(flavour, broker, hub, producer):
     publish(producer, "a", "b", "c")
     seen = []
     client = flavour.consumer(broker.connection_string, hub)
@@ -152,7 +153,7 @@ def test_what_the_partition_has_last_comes_with_each_event(flavour, broker, hub,
     assert all(-1 < seconds_since(shown[name]) < 3600 for shown in seen for name in ("enqueued_time", "retrieval_time"))
 
 
-def test_what_is_older_than_the_retention_goes(broker, clock, hubs, api):
+def test_events_older_than_the_retention_are_removed(broker, clock, hubs, api):
     strict = hubs.create(retention_ms=60_000)
     lenient = hubs.create(retention_ms=60_000, expired_position="earliest")
     place = broker.connection_string
@@ -165,7 +166,7 @@ def test_what_is_older_than_the_retention_goes(broker, clock, hubs, api):
             publish(producer, "new")
             shown = producer.get_partition_properties("0")
             assert (shown["beginning_sequence_number"], shown["last_enqueued_sequence_number"]) == (2, 2)
-    # The event before the first may be named: whoever has read it goes on with the first.
+    # The event before the first is a valid position: a client that has read it continues with the first.
     for position in (EARLIEST, "1"):
         assert bodies(read(SYNC, place, strict, 1, starting_position=position)) == ["new"]
     assert "retention" in str(refusal(place, strict, starting_position="0")).lower()
@@ -175,5 +176,5 @@ def test_what_is_older_than_the_retention_goes(broker, clock, hubs, api):
 def wait_until_gone(producer):
     deadline = time.monotonic() + READ_TIMEOUT_SECONDS
     while not producer.get_partition_properties("0")["is_empty"]:
-        assert time.monotonic() < deadline, "what is older than the retention stays"
+        assert time.monotonic() < deadline, "events older than the retention are still stored"
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""A broker that is killed and started again: the events are there, their numbers go on, the same clients too."""
+"""A broker is killed and restarted: the events are kept, their numbers continue, and the same clients keep working."""
 
 import pytest
 from azure.eventhub import EventData
@@ -16,7 +16,7 @@ def mortal(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_events_and_numbers_outlive_the_broker(flavour, mortal, how):
+def test_events_and_numbers_survive_a_kill(flavour, mortal, how):
     hub = Hubs(Api(mortal)).create(2, consumer_groups=["audit"])
     with flavour.producer(mortal.connection_string, hub) as producer:
         publish(producer, "a", "b", "c", partition_id="0")
@@ -28,7 +28,7 @@ def test_events_and_numbers_outlive_the_broker(flavour, mortal, how):
             mortal.start()
             assert producer.get_partition_properties("0") == before
             producer.send_event(EventData("e"), partition_id="0")
-            assert bodies(reader.receive(4)) == ["a", "b", "c", "e"], "the reader goes on where it was"
+            assert bodies(reader.receive(4)) == ["a", "b", "c", "e"], "the reader does not continue at its position"
     events = read(flavour, mortal.connection_string, hub, 4, partition_id="0")
     assert (bodies(events), numbers(events)) == (["a", "b", "c", "e"], [0, 1, 2, 3])
     assert numbers(read(flavour, mortal.connection_string, hub, 1, partition_id="1")) == [0]

@@ -1,4 +1,4 @@
-"""Events find their partition, and come out as they went in."""
+"""Events reach the right partition and are received unchanged."""
 
 import collections
 import datetime
@@ -12,8 +12,8 @@ from azure.eventhub.exceptions import EventDataSendError, EventHubError
 from hubs import bodies, numbers, publish, read, reading, seconds_since
 from steps import until
 
-# Key and partition of a hub with four: the hash of the service, as its SDKs publish it. The first one is no key at all
-# to the SDK, which would not send it.
+# Key and partition of a hub with four partitions: the hash of the service, as its SDKs publish it. The SDK treats the
+# first key as no key and would not send it.
 VECTORS = {
     "a": "0",
     "ab": "1",
@@ -50,7 +50,7 @@ def wide_producer(flavour, broker, wide):
 
 
 def placed(flavour, broker, hub, count):
-    """Partition and event of the first `count` events of all partitions."""
+    """Returns the first `count` events of all partitions, each with its partition."""
     with reading(flavour, broker.connection_string, hub) as reader:
         reader.receive(count)
         return reader.events
@@ -69,7 +69,7 @@ def test_one_event_and_a_batch(flavour, broker, hub, producer):
     assert [event.offset for event in events] == ["0", "1", "2"]
     assert all(-1 < seconds_since(event.enqueued_time) < 3600 for event in events)
     assert [event.partition_key for event in events] == [None] * 3
-    # The events of a batch arrive together.
+    # The events of a batch have the same time.
     assert events[1].enqueued_time == events[2].enqueued_time
 
 
@@ -86,13 +86,13 @@ def test_a_full_batch(flavour, broker, hub, producer):
     assert [event.body_as_str()[:6] for event in events] == [f"{number:06}" for number in range(len(batch))]
 
 
-def test_to_a_partition(wide_producer):
+def test_send_to_a_partition(wide_producer):
     publish(wide_producer, "a", "b", partition_id="1")
     wide_producer.send_event(EventData("c"), partition_id="3")
     assert last_numbers(wide_producer) == [-1, 1, -1, 0]
 
 
-def test_by_key(flavour, broker, wide, wide_producer):
+def test_send_by_key(flavour, broker, wide, wide_producer):
     keys = list(VECTORS)
     for number, key in enumerate(keys):
         if number % 2:
@@ -104,14 +104,14 @@ def test_by_key(flavour, broker, wide, wide_producer):
     assert all(event.partition_key.decode() == event.body_as_str() for _, event in found)
 
 
-def test_round_robin_spreads(wide_producer):
+def test_round_robin_reaches_all_partitions(wide_producer):
     for number in range(16):
         wide_producer.send_event(EventData(str(number)))
     assert sum(last_numbers(wide_producer)) == 12
-    assert min(last_numbers(wide_producer)) >= 2, "each partition got its share"
+    assert min(last_numbers(wide_producer)) >= 2, "a partition got fewer than three events"
 
 
-def test_everything_of_an_event_round_trips(flavour, broker, hub, producer):
+def test_all_parts_of_an_event_round_trip(flavour, broker, hub, producer):
     event = EventData(b"\x00body\xff")
     event.message_id, event.correlation_id, event.content_type = "m-1", "c-1", "application/octet-stream"
     event.properties = {"text": "größer", "number": 7, "negative": -(2**30), "real": 0.5, "flag": True, "bytes": b"\x01", "id": uuid.UUID(int=5)}
@@ -133,7 +133,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("as_batch", [False, True])
-def test_messages_of_amqp_round_trip(flavour, broker, hub, producer, as_batch):
+def test_amqp_messages_round_trip(flavour, broker, hub, producer, as_batch):
     properties = AmqpMessageProperties(message_id="m", user_id=b"u", to="t", subject="s", reply_to="r", correlation_id="c", group_id="g")
     properties.content_encoding, properties.group_sequence, properties.reply_to_group_id = "utf-8", 4, "rg"
     rest = {"header": AmqpMessageHeader(priority=7, time_to_live=60_000), "annotations": {"x-own": "kept"}, "footer": {"f": 1}}
@@ -156,7 +156,7 @@ def test_messages_of_amqp_round_trip(flavour, broker, hub, producer, as_batch):
         assert got.footer == {b"f": 1}
 
 
-def test_an_event_above_the_limit_is_refused_and_the_producer_goes_on(flavour, broker, hub, producer):
+def test_an_event_above_the_limit_is_rejected_and_the_producer_continues(flavour, broker, hub, producer):
     with pytest.raises(EventHubError):
         producer.send_event(EventData(b"x" * (2 * 1024 * 1024)))
     producer.send_event(EventData("next"))
@@ -164,7 +164,7 @@ def test_an_event_above_the_limit_is_refused_and_the_producer_goes_on(flavour, b
 
 
 def test_a_key_together_with_a_partition_is_kept(flavour, broker, wide, wide_producer):
-    """The key leads to partition 2, but the partition is named. The buffered producer sends such batches."""
+    """The key hashes to partition 2, but the partition is explicit. The buffered producer sends such batches."""
     publish(wide_producer, "batch", partition_id="1", partition_key="abcd")
     wide_producer.send_event(EventData("event"), partition_id="1", partition_key="abcd")
     found = placed(flavour, broker, wide, 2)
@@ -175,13 +175,13 @@ def test_a_key_together_with_a_partition_is_kept(flavour, broker, wide, wide_pro
 
 
 @pytest.mark.parametrize("where", [{}, {"partition_id": "0"}])
-def test_an_unknown_hub(flavour, broker, where):
+def test_an_unknown_hub_is_not_found(flavour, broker, where):
     with flavour.producer(broker.connection_string, "no-such-hub", retry_total=0) as producer:
         with pytest.raises(EventHubError, match="could not be found"):
             producer.send_event(EventData("lost"), **where)
 
 
-def test_an_unknown_partition(flavour, broker, wide):
+def test_an_unknown_partition_is_rejected(flavour, broker, wide):
     with flavour.producer(broker.connection_string, wide, retry_total=0) as producer:
         with pytest.raises(EventHubError, match="(?i)partition"):
             producer.send_event(EventData("lost"), partition_id="4")
@@ -189,7 +189,7 @@ def test_an_unknown_partition(flavour, broker, wide):
 
 @pytest.fixture
 def buffered(flavour, broker, wide):
-    """A producer that sends by itself, what it said of its sends, and of its failures."""
+    """Yields a buffered producer, its sent events, and its errors."""
     sent, failed = [], []
 
     def on_success(events, partition):
@@ -216,13 +216,13 @@ def test_a_buffered_producer(flavour, broker, wide, buffered):
     assert failed == []
     found = placed(flavour, broker, wide, 290)
     assert collections.Counter((event.body_as_str(), partition) for partition, event in found) == collections.Counter(sent)
-    # The SDK hashes this key as the service does, and says so in the event too.
+    # The SDK hashes this key as the service does, and the event also contains the key.
     assert [event.body_as_str() for partition, event in found if event.partition_key] == [f"one way {number}" for number in range(20)]
     assert {partition for partition, event in found if event.partition_key} == {"2"}
     assert [event.body_as_str() for partition, event in found if event.body_as_str().startswith("told")] == [f"told {number}" for number in range(20)]
 
 
-def test_a_buffered_producer_sends_by_itself(wide_producer, buffered):
+def test_a_buffered_producer_sends_without_a_flush(wide_producer, buffered):
     producer, sent, failed = buffered
     producer.send_event(EventData("after a while"), partition_id="0")
     until(lambda: sent or failed, "the confirmation")

@@ -1,4 +1,4 @@
-"""The stock checkpoint store by itself: one winner for each claim, and everything is there after a restart."""
+"""The unmodified checkpoint store of the SDK: each claim has one winner, and all data survives a restart."""
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError
@@ -42,13 +42,13 @@ def owners(store):
 
 def test_a_claim_has_one_winner(store):
     [first] = store.claim_ownership([ownership("0", "anna")])
-    assert store.claim_ownership([ownership("0", "bert")]) == [], "somebody was there before"
+    assert store.claim_ownership([ownership("0", "bert")]) == [], "the partition is already claimed"
     assert owners(store) == {"0": "anna"}
     [renewed] = store.claim_ownership([first])
     assert renewed["etag"] != first["etag"]
     [stolen] = store.claim_ownership([dict(renewed, owner_id="bert")])
     assert owners(store) == {"0": "bert"}
-    assert store.claim_ownership([dict(renewed, owner_id="anna", etag='"0x0"')]) == [], "a stale etag wins nothing"
+    assert store.claim_ownership([dict(renewed, owner_id="anna", etag='"0x0"')]) == [], "a stale etag must not win"
     store.claim_ownership([dict(stolen, owner_id="")])
     assert not owners(store)["0"], "given up"
 
@@ -66,10 +66,10 @@ def test_checkpoints(store):
     store.update_checkpoint(HUB | {"partition_id": "4", "offset": "0", "sequence_number": 0})
     found = {item["partition_id"]: (item["offset"], item["sequence_number"]) for item in store.list_checkpoints(*PLACE)}
     assert found == {"3": ("9", 9), "4": ("0", 0)}
-    assert owners(store) == {}, "a checkpoint is no claim"
+    assert owners(store) == {}, "a checkpoint must not be a claim"
 
 
-def test_a_container_is_made_once(storage, container):
+def test_a_container_is_created_once(storage, container):
     client = ContainerClient.from_connection_string(storage.storage_connection_string, container)
     with pytest.raises(ResourceExistsError) as refused:
         client.create_container()
@@ -77,21 +77,21 @@ def test_a_container_is_made_once(storage, container):
     assert client.exists()
 
 
-def test_what_is_not_there(flavour, storage):
+def test_a_missing_container_is_not_found(flavour, storage):
     with flavour.checkpoint_store(storage.storage_connection_string, "no-such-container", retry_total=0) as store:
         with pytest.raises(HttpResponseError) as refused:
             list(store.list_ownership(*PLACE))
     assert refused.value.error_code == "ContainerNotFound"
 
 
-def test_a_wrong_key(storage, container):
+def test_a_wrong_key_is_rejected(storage, container):
     place = storage.storage_connection_string.replace("AccountKey=", "AccountKey=AAAA")
     with pytest.raises(ClientAuthenticationError) as refused:
         ContainerClient.from_connection_string(place, container, retry_total=0).get_container_properties()
     assert refused.value.status_code == 403
 
 
-def test_what_is_not_supported_says_so(storage, container):
+def test_an_unsupported_call_is_rejected(storage, container):
     client = BlobServiceClient.from_connection_string(storage.storage_connection_string, retry_total=0)
     blob = client.get_blob_client(container, "log")
     for call in (blob.create_append_blob, blob.create_snapshot, blob.acquire_lease):
@@ -100,7 +100,7 @@ def test_what_is_not_supported_says_so(storage, container):
         assert refused.value.status_code >= 400 and refused.value.error_code, call
 
 
-def test_a_restart_forgets_nothing(tmp_path):
+def test_claims_and_checkpoints_survive_a_restart(tmp_path):
     broker = Broker(tmp_path, blob_port="127.0.0.1:0").start()
     try:
         ContainerClient.from_connection_string(broker.storage_connection_string, "kept").create_container()
@@ -111,7 +111,7 @@ def test_a_restart_forgets_nothing(tmp_path):
         broker.start()
         store = BlobCheckpointStore.from_connection_string(broker.storage_connection_string, "kept")
         [found] = store.list_ownership(*PLACE)
-        # A listing gives tags without their quotes, as the service's does.
+        # A listing contains etags without quotes, as the service's does.
         assert (found["owner_id"], found["etag"].strip('"')) == ("anna", claimed["etag"].strip('"'))
         [checkpoint] = store.list_checkpoints(*PLACE)
         assert (checkpoint["offset"], checkpoint["sequence_number"]) == ("5", 5)

@@ -1,4 +1,4 @@
-"""Time to live: of the message or of the queue, dropped or dead-lettered, and what does not expire."""
+"""Time to live: of the message or of the queue, dropped or dead-lettered, and messages that do not expire."""
 
 import datetime
 
@@ -20,7 +20,7 @@ def test_an_expired_message_is_dropped(client, clock, queue, sender, receiver):
     assert_empty(client, queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
 
 
-def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(client, clock, create):
+def test_an_expired_message_is_dead_lettered_if_the_queue_is_set_to(client, clock, create):
     queue = create(dead_letter_on_expiration=True)
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(ServiceBusMessage("late", message_id="m", time_to_live=BRIEF))
@@ -31,7 +31,7 @@ def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(client, clo
     assert_empty(client, queue)
 
 
-def test_the_queues_own_time_holds_for_messages_without_one(client, clock, create):
+def test_the_default_time_to_live_of_the_queue_applies_to_messages_without_one(client, clock, create):
     queue = create(default_time_to_live_ms=BRIEF_MS, dead_letter_on_expiration=True)
     with ends(client, queue) as (sender, receiver):
         sender.send_messages(ServiceBusMessage("late"))
@@ -42,7 +42,7 @@ def test_the_queues_own_time_holds_for_messages_without_one(client, clock, creat
     assert receive_dead_letter(client, queue).dead_letter_reason == "TTLExpiredException"
 
 
-def test_a_message_cannot_ask_for_more_than_the_queue_gives(client, clock, create):
+def test_the_time_to_live_of_the_queue_limits_that_of_a_message(client, clock, create):
     queue = create(default_time_to_live_ms=BRIEF_MS)
     with ends(client, queue) as (sender, receiver):
         sender.send_messages(ServiceBusMessage("x", time_to_live=datetime.timedelta(hours=1)))
@@ -52,13 +52,13 @@ def test_a_message_cannot_ask_for_more_than_the_queue_gives(client, clock, creat
         assert receiver.receive_messages(max_wait_time=0.5) == []
 
 
-def test_a_time_to_live_of_zero_is_refused(client, queue, sender):
+def test_a_time_to_live_of_zero_is_rejected(client, queue, sender):
     with pytest.raises(ServiceBusError, match="time to live of zero"):
         sender.send_messages(ServiceBusMessage("x", time_to_live=datetime.timedelta(0)))
     assert_empty(client, queue)
 
 
-def test_a_locked_message_can_be_completed_after_its_time(client, clock, create):
+def test_a_locked_message_can_be_completed_after_its_expiry(client, clock, create):
     queue = create(default_time_to_live_ms=BRIEF_MS, dead_letter_on_expiration=True, lock_duration="5m")
     with ends(client, queue) as (sender, receiver):
         sender.send_messages(ServiceBusMessage("in work"))
@@ -69,7 +69,7 @@ def test_a_locked_message_can_be_completed_after_its_time(client, clock, create)
     assert_empty(client, queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
 
 
-def test_a_message_abandoned_after_its_time_expires(client, clock, create):
+def test_a_message_abandoned_after_its_expiry_expires(client, clock, create):
     queue = create(default_time_to_live_ms=BRIEF_MS, dead_letter_on_expiration=True, lock_duration="5m")
     with ends(client, queue) as (sender, receiver):
         sender.send_messages(ServiceBusMessage("in work"))
@@ -86,7 +86,7 @@ def test_deferred_messages_expire(client, clock, create, management):
         message = receive_one(receiver)
         receiver.defer_message(message)
         clock.pass_by(message.expires_at_utc)
-        until(lambda: management.show_queue(queue)["deferredCount"] == 0, "the deferred message's end")
+        until(lambda: management.show_queue(queue)["deferredCount"] == 0, "the expiry of the deferred message")
         with pytest.raises(MessageNotFoundError):
             receiver.receive_deferred_messages([message.sequence_number])
 
@@ -101,7 +101,7 @@ def test_dead_letters_do_not_expire(client, clock, create):
     assert text(receive_dead_letter(client, queue)) == "poison"
 
 
-def test_the_time_of_a_scheduled_message_starts_when_it_is_due(client, clock, create):
+def test_the_time_to_live_of_a_scheduled_message_starts_when_it_is_due(client, clock, create):
     queue = create(default_time_to_live_ms=BRIEF_MS)
     with ends(client, queue) as (sender, receiver):
         due = clock.in_seconds(2 * BRIEF.seconds)
@@ -110,8 +110,8 @@ def test_the_time_of_a_scheduled_message_starts_when_it_is_due(client, clock, cr
         assert text(receive_one(receiver)) == "later"
 
 
-def test_a_queue_that_nobody_uses_deletes_itself(clock, create, management):
+def test_an_idle_queue_is_deleted(clock, create, management):
     queue = create(auto_delete_on_idle="5m")
     assert management.has_queue(queue)
     clock.advance(300)
-    until(lambda: not management.has_queue(queue), "the end of the idle queue")
+    until(lambda: not management.has_queue(queue), "the deletion of the idle queue")

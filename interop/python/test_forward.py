@@ -1,4 +1,4 @@
-"""Messages that go on to another queue by themselves, and what happens where they cannot."""
+"""Automatic forwarding to another queue, and failures on the way."""
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
@@ -10,7 +10,7 @@ from steps import assert_empty, receive, receive_dead_letter, receive_one, send,
 TRANSFER = ServiceBusSubQueue.TRANSFER_DEAD_LETTER
 
 
-def test_messages_go_on_with_all_they_have(client, create):
+def test_messages_are_forwarded_unchanged(client, create):
     target = create()
     source = create(forward_to=target)
     with client.get_queue_sender(source) as sender:
@@ -34,14 +34,14 @@ def test_many_messages_arrive_once_and_in_order(client, create):
         assert receiver.receive_messages(max_wait_time=0.3) == []
 
 
-def test_nobody_receives_from_a_queue_that_forwards(client, create):
+def test_a_forwarding_queue_rejects_receivers(client, create):
     source = create(forward_to=create())
     with pytest.raises(ServiceBusError, match="forwards its messages"):
         with client.get_queue_receiver(source) as receiver:
             receiver.receive_messages(max_wait_time=20)
 
 
-def test_a_queue_that_starts_to_forward_hands_on_what_it_has(client, create, management):
+def test_a_queue_that_starts_to_forward_forwards_its_backlog(client, create, management):
     target, source = create(), create()
     send(client, source, "waited")
     management.update_queue(source, forward_to=target)
@@ -49,7 +49,7 @@ def test_a_queue_that_starts_to_forward_hands_on_what_it_has(client, create, man
         assert text(receive_one(receiver)) == "waited"
 
 
-def test_dead_letters_go_on_with_reason_and_source(client, create):
+def test_dead_letters_are_forwarded_with_reason_and_source(client, create):
     graveyard = create()
     source = create(forward_dead_letters_to=graveyard)
     send(client, source, "poison")
@@ -63,7 +63,7 @@ def test_dead_letters_go_on_with_reason_and_source(client, create):
     assert message.enqueued_sequence_number == number.sequence_number
 
 
-def test_poison_and_expired_messages_go_on_too(client, create):
+def test_poison_and_expired_messages_are_forwarded(client, create):
     graveyard = create()
     poison = create(max_delivery_count=1, forward_dead_letters_to=graveyard)
     send(client, poison, "poison")
@@ -83,7 +83,7 @@ def transfer_dead_letter(client, source, fragment):
     return text(message)
 
 
-def test_a_message_for_a_deleted_queue_is_set_aside(client, create, management):
+def test_a_message_for_a_deleted_queue_is_dead_lettered(client, create, management):
     target = create()
     source = create(forward_to=target)
     management.delete_queue(target)
@@ -92,7 +92,7 @@ def test_a_message_for_a_deleted_queue_is_set_aside(client, create, management):
     assert management.show_queue(source)["transferDeadLetterCount"] == 0
 
 
-def test_a_message_for_a_full_queue_is_set_aside(client, create):
+def test_a_message_for_a_full_queue_is_dead_lettered(client, create):
     target = create(max_size=2000)
     source = create(forward_to=target)
     send(client, source, "x" * 1500)
@@ -102,14 +102,14 @@ def test_a_message_for_a_full_queue_is_set_aside(client, create):
         assert text(receive_one(receiver)) == "x" * 1500
 
 
-def test_a_message_for_a_disabled_queue_is_set_aside(client, create):
+def test_a_message_for_a_disabled_queue_is_dead_lettered(client, create):
     target = create(status="send-disabled")
     source = create(forward_to=target)
     send(client, source, "refused")
     assert transfer_dead_letter(client, source, "disabled") == "refused"
 
 
-def test_a_message_without_session_for_a_session_queue_is_set_aside(client, create):
+def test_a_message_without_session_for_a_session_queue_is_dead_lettered(client, create):
     target = create(requires_session=True)
     source = create(forward_to=target)
     send(client, source, "no session")
@@ -120,21 +120,21 @@ def test_a_message_without_session_for_a_session_queue_is_set_aside(client, crea
 
 
 def chain(create, hops):
-    """Queues that forward `hops` times in a row; gives them from the first to the last."""
+    """Creates queues that forward `hops` times in a row. Returns them from the first to the last."""
     names = [create()]
     for _ in range(hops):
         names.insert(0, create(forward_to=names[0]))
     return names
 
 
-def test_four_hops_are_allowed(client, create):
+def test_four_hops_are_permitted(client, create):
     first, *_, last = chain(create, 4)
     send(client, first, "far")
     with client.get_queue_receiver(last) as receiver:
         assert text(receive_one(receiver)) == "far"
 
 
-def test_a_fifth_hop_is_not(client, create):
+def test_a_fifth_hop_dead_letters_the_message(client, create):
     first, *_, stuck, last = chain(create, 5)
     send(client, first, "too far")
     dead = receive_dead_letter(client, stuck)
@@ -142,7 +142,7 @@ def test_a_fifth_hop_is_not(client, create):
     assert_empty(client, last)
 
 
-def test_a_circle_ends(client, create, management):
+def test_a_forwarding_loop_ends(client, create, management):
     one, two = create(), create()
     management.update_queue(one, forward_to=two)
     management.update_queue(two, forward_to=one)

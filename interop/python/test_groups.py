@@ -1,4 +1,4 @@
-"""Several queues as one: a group that the configuration declares, received from with the stock SDK."""
+"""Queue groups: several queues behind one name that the configuration declares, received from with the unmodified SDK."""
 
 import threading
 
@@ -47,7 +47,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def drained(client, broker):
-    """Everything that other tests have left is gone."""
+    """Removes the messages that other tests left."""
     drain(client, broker, "work", ("queues", "high"), ("queues", "normal"), ("queues", "low"))
     drain(client, broker, "mixed", ("topics", "news", "subscriptions", "all"))
 
@@ -59,10 +59,10 @@ def drain(client, broker, group, *members):
     if is_empty():
         return
     with client.get_queue_receiver(group, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
-        until(lambda: receiver.receive_messages(max_message_count=100, max_wait_time=1) == [] and is_empty(), "the end of the rest")
+        until(lambda: receiver.receive_messages(max_message_count=100, max_wait_time=1) == [] and is_empty(), "an empty queue group")
 
 
-def test_the_most_urgent_queue_comes_first(client, drained):
+def test_the_most_urgent_queue_is_first(client, drained):
     send(client, "low", "low 1", "low 2")
     send(client, "normal", "normal")
     send(client, "high", "high 1", "high 2")
@@ -85,17 +85,17 @@ def test_the_most_urgent_queue_comes_first(client, drained):
         receiver.complete_message(dead)
 
 
-def test_prefetch_does_not_hoard(client):
+def test_prefetch_is_limited(client):
     send(client, "rest", *[f"rest {number}" for number in range(100)])
     with client.get_queue_receiver("hoard", prefetch_count=PREFETCH) as receiver:
         held = receive(receiver, OUTSTANDING)
-        assert receiver.receive_messages(max_message_count=1, max_wait_time=1) == [], "more was handed out than the bound"
+        assert receiver.receive_messages(max_message_count=1, max_wait_time=1) == [], "more messages were delivered than the limit"
         send(client, "urgent", "urgent")
         receiver.complete_message(held[0])
         assert text(receive_one(receiver)) == "urgent"
 
 
-def test_a_waiting_receiver_gets_what_comes(client, drained):
+def test_a_waiting_receiver_gets_new_messages(client, drained):
     with client.get_queue_receiver("work", prefetch_count=PREFETCH) as receiver:
         later = threading.Timer(0.5, send, (client, "normal", "expected"))
         later.start()
@@ -105,7 +105,7 @@ def test_a_waiting_receiver_gets_what_comes(client, drained):
         later.join()
 
 
-def test_pools_of_their_own_work_beside_a_group(client, drained):
+def test_a_member_queue_can_also_be_received_from_directly(client, drained):
     send(client, "low", *[f"low {number}" for number in range(20)])
     send(client, "high", *[f"high {number}" for number in range(20)])
     with client.get_queue_receiver("low") as own, client.get_queue_receiver("work") as group:
@@ -115,7 +115,7 @@ def test_pools_of_their_own_work_beside_a_group(client, drained):
             taken.append(text(message))
             receiver.complete_message(message)
     assert len(set(taken)) == 40
-    assert taken[1::2] == [f"high {number}" for number in range(20)], "the group has the high ones"
+    assert taken[1::2] == [f"high {number}" for number in range(20)], "the queue group must get the high messages"
 
 
 def test_receive_and_delete_and_peek(client, drained):
@@ -127,7 +127,7 @@ def test_receive_and_delete_and_peek(client, drained):
         assert receiver.peek_messages(max_message_count=10) == []
 
 
-def test_a_lock_that_ran_out_is_lost(client, clock, drained):
+def test_an_expired_lock_is_lost(client, clock, drained):
     send(client, "high", "slow")
     with client.get_queue_receiver("work") as receiver:
         message = receive_one(receiver)
@@ -152,7 +152,7 @@ def test_queues_and_subscriptions_share_by_weight(client, drained):
     assert 7 <= taken.count("news") <= 13, taken
 
 
-def test_a_group_takes_no_messages(client):
+def test_a_queue_group_rejects_sends(client):
     with pytest.raises(ServiceBusError, match="send to one of its members"):
         with client.get_queue_sender("work") as sender:
             sender.send_messages(ServiceBusMessage("lost"))

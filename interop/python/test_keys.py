@@ -1,4 +1,4 @@
-"""Keys of entities, keys that are replaced while work goes on, and tokens that end."""
+"""Keys of entities, key rotation during work, and tokens that expire."""
 
 import time
 
@@ -14,13 +14,13 @@ from steps import receive_one, text, until
 from topics import publish, taken
 
 REFUSED = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
-# Tokens of the SDK are valid for longer.
+# Shorter than the validity of the SDK's own tokens.
 SHORT_SECONDS = 300
 
 
 @pytest.fixture
 def policy(api, queue):
-    """Makes a policy of the queue; gives its name and its keys."""
+    """Creates a policy of the queue. Returns its name and its keys."""
 
     def make(*rights):
         name = fresh("policy")
@@ -47,7 +47,7 @@ def try_to_receive(flavour, broker, queue, key_name, key):
             return receiver.receive_messages()
 
 
-def test_a_key_of_a_queue_is_good_for_that_queue_alone(flavour, broker, queue, pool, policy):
+def test_a_key_of_a_queue_is_valid_for_that_queue_only(flavour, broker, queue, pool, policy):
     name, keys = policy("Send", "Listen")
     for key in keys:
         try_to_send(flavour, broker, queue, name, key)
@@ -56,7 +56,7 @@ def test_a_key_of_a_queue_is_good_for_that_queue_alone(flavour, broker, queue, p
         try_to_send(flavour, broker, pool.take(), name, keys[0])
 
 
-def test_a_key_can_do_what_it_may_and_no_more(flavour, broker, queue, policy):
+def test_a_key_permits_exactly_its_rights(flavour, broker, queue, policy):
     sender, listener = policy("Send"), policy("Listen")
     try_to_send(flavour, broker, queue, sender[0], sender[1][0])
     with pytest.raises(REFUSED):
@@ -66,7 +66,7 @@ def test_a_key_can_do_what_it_may_and_no_more(flavour, broker, queue, policy):
     assert len(try_to_receive(flavour, broker, queue, listener[0], listener[1][0])) == 1
 
 
-def test_a_key_of_a_topic_is_good_for_its_subscriptions(flavour, broker, api, topics):
+def test_a_key_of_a_topic_is_valid_for_its_subscriptions(flavour, broker, api, topics):
     topic, other = topics.create("one"), topics.create("one")
     api.put("topics", topic, "policies", "both", rights=["Send", "Listen"])
     key = api.get("topics", topic, "policies", "both")["primaryKey"]
@@ -77,8 +77,8 @@ def test_a_key_of_a_topic_is_good_for_its_subscriptions(flavour, broker, api, to
             publish(client, other, "outside")
 
 
-def test_keys_are_rotated_without_a_pause(flavour, broker, api, queue, policy):
-    """First everybody goes to the secondary key, then the primary one is made anew, and the other way round."""
+def test_keys_are_rotated_without_an_interruption(flavour, broker, api, queue, policy):
+    """All clients switch to the secondary key, then the primary key is regenerated, and then the reverse."""
     name, (primary, secondary) = policy("Send", "Listen")
     connection_string = broker.connection_string_of(name, secondary)
     with flavour.client(connection_string, retry_total=0) as client, client.get_queue_sender(queue) as sender:
@@ -94,7 +94,7 @@ def test_keys_are_rotated_without_a_pause(flavour, broker, api, queue, policy):
     try_to_send(flavour, broker, queue, name, secondary)
 
 
-def test_a_key_that_is_replaced_ends_the_links_that_rest_on_it(flavour, broker, api, queue, policy):
+def test_a_replaced_key_closes_the_links_that_depend_on_it(flavour, broker, api, queue, policy):
     name, (primary, _) = policy("Send")
     connection_string = broker.connection_string_of(name, primary)
     with flavour.client(connection_string, retry_total=0) as client, client.get_queue_sender(queue) as sender:
@@ -103,7 +103,7 @@ def test_a_key_that_is_replaced_ends_the_links_that_rest_on_it(flavour, broker, 
         assert_refused_soon(sender)
 
 
-def test_a_removed_policy_ends_its_links(flavour, broker, api, queue, policy):
+def test_a_removed_policy_closes_its_links(flavour, broker, api, queue, policy):
     name, (primary, _) = policy("Send")
     connection_string = broker.connection_string_of(name, primary)
     with flavour.client(connection_string, retry_total=0) as client, client.get_queue_sender(queue) as sender:
@@ -123,7 +123,7 @@ def assert_refused_soon(sender):
         time.sleep(0.2)
         return False
 
-    until(is_refused, "the end of the link")
+    until(is_refused, "the link to close")
 
 
 def short_token(broker, queue):
@@ -131,7 +131,7 @@ def short_token(broker, queue):
     return f"Endpoint=sb://{broker.address};SharedAccessSignature={token};UseDevelopmentEmulator=true;"
 
 
-def test_a_token_that_ends_closes_its_links(flavour, broker, clock, queue):
+def test_an_expired_token_closes_its_links(flavour, broker, clock, queue):
     with flavour.client(short_token(broker, queue), retry_total=0) as client:
         with client.get_queue_sender(queue) as sender:
             sender.send_messages(ServiceBusMessage("in time"))
@@ -139,8 +139,8 @@ def test_a_token_that_ends_closes_its_links(flavour, broker, clock, queue):
             assert_refused_soon(sender)
 
 
-def test_a_token_that_is_still_valid_does_not(flavour, broker, clock, queue):
-    """With a key the SDK creates tokens by itself."""
+def test_a_valid_token_keeps_its_links(flavour, broker, clock, queue):
+    """The SDK creates tokens from a key by itself."""
     with flavour.client(broker.connection_string) as client:
         with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
             sender.send_messages(ServiceBusMessage("first"))
@@ -168,7 +168,7 @@ def test_policies_of_the_namespace(flavour, broker, api, queue):
     assert missing.value.status == 404
 
 
-def test_the_manager_of_a_queue_manages_that_queue_alone(flavour, broker, queue, pool, policy):
+def test_a_manage_key_of_a_queue_manages_that_queue_only(flavour, broker, queue, pool, policy):
     name, (key, _) = policy("Manage")
     api = Api(broker, name, key)
     assert api.get("queues", queue)["name"] == queue

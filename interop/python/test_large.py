@@ -1,4 +1,4 @@
-"""Messages of many megabytes: they arrive as they were sent, and the broker never holds one whole."""
+"""Messages of many megabytes: they arrive unchanged, and the broker never holds a whole one in memory."""
 
 import os
 
@@ -11,7 +11,7 @@ from steps import assert_empty, receive_one, until
 
 MB = 1000 * 1000
 RECEIVE_SECONDS = 60
-# What a broker may need on top for messages of any size: far below the hundred that one of them has.
+# The limit on additional memory for messages of any size, well below the 100 MB of one message.
 PEAK_MB_MAX = 40
 
 
@@ -46,7 +46,7 @@ def large_files(broker):
 
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
 @pytest.mark.parametrize("size", [20 * MB, 100 * MB])
-def test_it_arrives_whole_and_the_broker_stays_small(large, large_client, size, mode):
+def test_a_large_message_arrives_whole_and_memory_stays_small(large, large_client, size, mode):
     sent = os.urandom(size)
     before = peak_mb(large)
     with large_client.get_queue_sender("big") as sender:
@@ -61,7 +61,7 @@ def test_it_arrives_whole_and_the_broker_stays_small(large, large_client, size, 
     assert_empty(large_client, "big")
 
 
-def test_one_over_the_limit_is_refused_and_the_sender_goes_on(large, large_client):
+def test_a_message_above_the_limit_is_rejected_and_the_sender_continues(large, large_client):
     with large_client.get_queue_sender("big") as sender:
         with pytest.raises(MessageSizeExceededError):
             sender.send_messages(ServiceBusMessage(b"x" * (105 * MB)))
@@ -71,7 +71,7 @@ def test_one_over_the_limit_is_refused_and_the_sender_goes_on(large, large_clien
     assert large_files(large) == []
 
 
-def test_it_is_abandoned_dead_lettered_and_forwarded_like_any_other(large_client):
+def test_a_large_message_is_abandoned_dead_lettered_and_forwarded(large_client):
     sent = os.urandom(5 * MB)
     with large_client.get_queue_sender("way") as sender:
         sender.send_messages(ServiceBusMessage(sent))
@@ -86,16 +86,16 @@ def test_it_is_abandoned_dead_lettered_and_forwarded_like_any_other(large_client
         receiver.complete_message(message)
 
 
-def test_what_the_queue_does_not_keep_leaves_no_file(large, large_client):
+def test_dropped_and_rejected_messages_leave_no_file(large, large_client):
     with large_client.get_queue_sender("once") as sender:
         for _ in range(3):
             sender.send_messages(ServiceBusMessage(b"x" * 4 * MB, message_id="same"))
         with pytest.raises(ServiceBusQuotaExceededError):
             sender.send_messages(ServiceBusMessage(b"x" * 8 * MB, message_id="other"))
-    until(lambda: len(large_files(large)) == 1, "the files of what is not kept to go")
+    until(lambda: len(large_files(large)) == 1, "the files of dropped and rejected messages to be deleted")
 
 
-def test_it_is_peeked_and_deferred_whole_and_the_broker_stays_small(large, large_client):
+def test_a_large_message_is_peeked_and_deferred_whole_and_memory_stays_small(large, large_client):
     sent = os.urandom(60 * MB)
     before = peak_mb(large)
     with large_client.get_queue_sender("big") as sender, large_client.get_queue_receiver("big") as receiver:
@@ -107,14 +107,14 @@ def test_it_is_peeked_and_deferred_whole_and_the_broker_stays_small(large, large
         assert content(message) == sent
         receiver.complete_message(message)
     assert peak_mb(large) - before < PEAK_MB_MAX
-    until(lambda: large_files(large) == [], "the file to go")
+    until(lambda: large_files(large) == [], "the file to be deleted")
 
 
-def test_it_outlives_a_kill_and_leaves_no_file_behind(large, large_client):
+def test_a_large_message_survives_a_kill_and_leaves_no_file(large, large_client):
     sent = os.urandom(8 * MB)
     with large_client.get_queue_sender("big") as sender:
         sender.send_messages(ServiceBusMessage(sent))
-    # The address changes with the next start, and so does the client.
+    # The address changes with the restart, so a new client is required.
     large.kill()
     large.start()
     with ServiceBusClient.from_connection_string(large.connection_string) as client:
@@ -122,4 +122,4 @@ def test_it_outlives_a_kill_and_leaves_no_file_behind(large, large_client):
             message = receive_one(receiver, RECEIVE_SECONDS)
             assert content(message) == sent
             receiver.complete_message(message)
-        until(lambda: large_files(large) == [], "the file to go")
+        until(lambda: large_files(large) == [], "the file to be deleted")

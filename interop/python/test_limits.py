@@ -1,4 +1,4 @@
-"""What a queue refuses: by its status, by its size, by the size of a message; and settings that make no sense."""
+"""Sends and receives that a queue rejects: by its status, its size or the size of a message; and invalid settings."""
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -13,7 +13,7 @@ from api import ApiError
 from steps import assert_empty, receive_one, send, text
 
 
-def test_a_queue_disabled_for_sending_still_gives(client, create, management):
+def test_a_queue_disabled_for_sending_still_delivers(client, create, management):
     queue = create()
     send(client, queue, "before")
     management.update_queue(queue, status="send-disabled")
@@ -25,7 +25,7 @@ def test_a_queue_disabled_for_sending_still_gives(client, create, management):
     send(client, queue, "after")
 
 
-def test_a_queue_disabled_for_receiving_still_takes(client, create, management):
+def test_a_queue_disabled_for_receiving_still_accepts_sends(client, create, management):
     queue = create(status="receive-disabled")
     send(client, queue, "kept")
     with pytest.raises(MessagingEntityDisabledError):
@@ -36,7 +36,7 @@ def test_a_queue_disabled_for_receiving_still_takes(client, create, management):
         assert text(receive_one(receiver)) == "kept"
 
 
-def test_a_disabled_queue_does_neither(client, create):
+def test_a_disabled_queue_rejects_sends_and_receives(client, create):
     queue = create(status="disabled")
     with pytest.raises(MessagingEntityDisabledError):
         send(client, queue, "refused")
@@ -45,17 +45,17 @@ def test_a_disabled_queue_does_neither(client, create):
             receiver.receive_messages(max_wait_time=20)
 
 
-def test_a_receiver_is_told_when_its_queue_is_disabled(client, create, management):
+def test_a_receiver_gets_an_error_when_its_queue_is_disabled(client, create, management):
     queue = create()
     with client.get_queue_receiver(queue) as receiver:
         assert receiver.receive_messages(max_wait_time=0.2) == []
         management.update_queue(queue, status="receive-disabled")
-        # The SDK retries this error, so it takes its time until it shows.
+        # The SDK retries this error before it raises it, which takes some time.
         with pytest.raises(MessagingEntityDisabledError):
             receiver.receive_messages(max_wait_time=20)
 
 
-def test_a_receiver_is_told_when_its_queue_is_deleted(client, create, management):
+def test_a_receiver_gets_an_error_when_its_queue_is_deleted(client, create, management):
     queue = create()
     with client.get_queue_receiver(queue) as receiver:
         assert receiver.receive_messages(max_wait_time=0.2) == []
@@ -64,7 +64,7 @@ def test_a_receiver_is_told_when_its_queue_is_deleted(client, create, management
             receiver.receive_messages(max_wait_time=20)
 
 
-def test_a_full_queue_refuses_until_there_is_room(client, create):
+def test_a_full_queue_rejects_messages_until_there_is_room(client, create):
     queue = create(max_size=3000)
     send(client, queue, "x" * 2000)
     with pytest.raises(ServiceBusQuotaExceededError):
@@ -75,7 +75,7 @@ def test_a_full_queue_refuses_until_there_is_room(client, create):
         assert text(receive_one(receiver)) == "z" * 2000
 
 
-def test_a_queue_at_its_max_count_refuses_until_a_message_is_removed(client, create, api):
+def test_a_queue_at_its_max_count_rejects_messages_until_one_is_removed(client, create, api):
     queue = create(max_count=2)
     assert api.get("queues", queue)["maxCount"] == 2
     send(client, queue, "one")
@@ -89,7 +89,7 @@ def test_a_queue_at_its_max_count_refuses_until_a_message_is_removed(client, cre
         assert text(receive_one(receiver)) == "three"
 
 
-def test_a_message_above_the_queues_own_limit_is_refused(client, create):
+def test_a_message_above_the_queues_own_limit_is_rejected(client, create):
     queue = create(max_message_size=100_000)
     send(client, queue, "x" * 90_000)
     with pytest.raises(MessageSizeExceededError):
@@ -99,7 +99,7 @@ def test_a_message_above_the_queues_own_limit_is_refused(client, create):
     assert_empty(client, queue)
 
 
-def test_a_message_above_the_general_limit_is_refused(client, queue):
+def test_a_message_above_the_general_limit_is_rejected(client, queue):
     with pytest.raises(MessageSizeExceededError):
         with client.get_queue_sender(queue) as sender:
             sender.send_messages(ServiceBusMessage("x" * 1_100_000))
@@ -120,12 +120,12 @@ def test_a_message_above_the_general_limit_is_refused(client, queue):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_settings_that_make_no_sense_are_refused_by_name(create, settings, word):
+def test_invalid_settings_are_rejected_by_name(create, settings, word):
     with pytest.raises(ApiError, match=word):
         create(**settings)
 
 
-def test_settings_are_shown_as_they_were_given_and_changed(create, management):
+def test_settings_are_returned_as_set_and_as_changed(create, management):
     queue = create(lock_duration="5s", requires_session=True, retry="linear:10ms..20ms")
     management.update_queue(queue, max_delivery_count=7, default_time_to_live_ms=60_000)
     shown = management.show_queue(queue)
@@ -143,7 +143,7 @@ def test_settings_are_shown_as_they_were_given_and_changed(create, management):
     assert management.show_queue(queue).get("defaultTimeToLive") is None
 
 
-def test_what_a_queue_is_cannot_be_changed_later(create, management):
+def test_immutable_settings_of_a_queue_cannot_be_changed(create, management):
     queue = create()
     for change in ({"requires_session": True}, {"duplicate_window_ms": 60_000}):
         with pytest.raises(ApiError, match="cannot be changed"):

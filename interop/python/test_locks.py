@@ -1,4 +1,4 @@
-"""Locks: expiry with redelivery, renewal by hand and by the SDK's renewer, and settling too late."""
+"""Locks: expiry with redelivery, manual renewal and the SDK's renewer, and late settlement."""
 
 import datetime
 
@@ -9,7 +9,7 @@ from azure.servicebus.exceptions import MessageLockLostError
 from steps import assert_empty, receive, receive_one, send, text, until
 
 LOCK = datetime.timedelta(seconds=40)
-# The renewer of the SDK renews a lock of at most 10 s when a quarter of it has passed.
+# The SDK's renewer renews a lock of at most 10 s when a quarter of it has passed.
 RENEWED_LOCK_MS = 10_000
 
 
@@ -18,7 +18,7 @@ def queue(create):
     return create(lock_duration=f"{LOCK.seconds}s")
 
 
-def test_an_expired_lock_brings_the_message_back_with_a_higher_count(client, clock, queue):
+def test_an_expired_lock_redelivers_the_message_with_a_higher_count(client, clock, queue):
     send(client, queue, "slow work")
     with client.get_queue_receiver(queue) as receiver:
         for count in range(3):
@@ -31,7 +31,7 @@ def test_an_expired_lock_brings_the_message_back_with_a_higher_count(client, clo
     assert_empty(client, queue)
 
 
-def test_a_lock_lasts_as_long_as_the_queue_says(client, clock, queue):
+def test_a_lock_has_the_duration_of_the_queue(client, clock, queue):
     send(client, queue, "timed")
     with client.get_queue_receiver(queue) as receiver:
         message = receive_one(receiver)
@@ -67,7 +67,7 @@ def test_the_renewer_of_the_sdk_keeps_a_lock(client, flavour, create):
 
 
 def test_the_renewer_of_the_sdk_keeps_many_locks(client, flavour, create):
-    """Its threads number their requests without a mutex, so that several have the same delivery-id."""
+    """The renewer's threads number their requests without a mutex, so several requests have the same delivery-id."""
     queue = create(lock_duration_ms=RENEWED_LOCK_MS)
     count = 40
     send(client, queue, *map(str, range(count)))
@@ -85,7 +85,7 @@ def test_the_renewer_of_the_sdk_keeps_many_locks(client, flavour, create):
     assert_empty(client, queue)
 
 
-def test_settling_too_late_over_the_link_is_refused(client, clock, queue):
+def test_late_settlement_over_the_link_is_rejected(client, clock, queue):
     send(client, queue, "late")
     with client.get_queue_receiver(queue) as receiver, client.get_queue_receiver(queue) as other:
         late = receive_one(receiver)
@@ -97,7 +97,7 @@ def test_settling_too_late_over_the_link_is_refused(client, clock, queue):
         other.complete_message(again)
 
 
-def test_settling_too_late_by_management_is_refused(client, clock, queue):
+def test_late_settlement_by_management_is_rejected(client, clock, queue):
     send(client, queue, "late")
     with client.get_queue_receiver(queue) as receiver:
         message = receive_one(receiver)
@@ -108,7 +108,7 @@ def test_settling_too_late_by_management_is_refused(client, clock, queue):
             receiver.complete_message(late)
 
 
-def test_renewing_too_late_is_refused(client, clock, queue):
+def test_late_renewal_is_rejected(client, clock, queue):
     send(client, queue, "late")
     with client.get_queue_receiver(queue) as receiver:
         message = receive_one(receiver)
@@ -117,7 +117,7 @@ def test_renewing_too_late_is_refused(client, clock, queue):
             receiver.renew_message_lock(message)
 
 
-def test_too_many_abandons_set_the_message_aside(client, pool):
+def test_too_many_abandons_dead_letter_the_message(client, pool):
     queue = pool.take("count3")
     send(client, queue, "poison")
     with client.get_queue_receiver(queue) as receiver:
@@ -134,7 +134,7 @@ def test_too_many_abandons_set_the_message_aside(client, pool):
         dead.complete_message(message)
 
 
-def test_too_many_expiries_set_the_message_aside(client, clock, pool):
+def test_too_many_expired_locks_dead_letter_the_message(client, clock, pool):
     queue = pool.take("count2")
     send(client, queue, "poison")
     with client.get_queue_receiver(queue) as receiver:

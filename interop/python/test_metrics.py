@@ -1,4 +1,4 @@
-"""/metrics, read by Prometheus's own parser."""
+"""`/metrics`, parsed by Prometheus's own parser."""
 
 import math
 
@@ -18,7 +18,7 @@ def scrape(broker, **options):
     assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     families = list(text_string_to_metric_families(response.text))
     names = [family.name for family in families]
-    assert len(names) == len(set(names)), "each family is there once"
+    assert len(names) == len(set(names)), "a metric family is repeated"
     assert all(family.type != "unknown" and family.documentation for family in families)
     return families
 
@@ -38,7 +38,7 @@ def test_counts_of_a_plain_queue(broker, queue, client):
     assert find(families, "peeklock_connections") >= 1
 
 
-def test_classes_are_measured(broker, api, client):
+def test_class_metrics(broker, api, client):
     name = fresh("classes")
     target = {"priorities": "7-9", "target": "1h", "objective": 0.99}
     api.put("queues", name, order={"classes": {"high": target, "low": {"priorities": "0-6"}}})
@@ -56,7 +56,7 @@ def test_classes_are_measured(broker, api, client):
         for sample in family.samples
         if sample.name == "peeklock_class_time_in_queue_seconds_bucket" and of_low.items() <= sample.labels.items()
     ]
-    assert buckets == sorted(buckets), "bounds and counts rise together"
+    assert buckets == sorted(buckets), "bucket bounds and counts must rise together"
     assert buckets[-1] == (math.inf, 1)
     assert find(families, "peeklock_class_target_burn_rate", queue=name, **{"class": "high"}, window="5m") == 0
     shown = {found["name"]: found for found in api.get("queues", name)["runtime"]["order"]["classes"]}
@@ -64,7 +64,7 @@ def test_classes_are_measured(broker, api, client):
     assert shown["high"]["target"]["alert"] == "none"
 
 
-def test_a_message_that_waits_is_explained(broker, api, client):
+def test_explain_describes_a_waiting_message(broker, api, client):
     name = fresh("explained")
     api.put("queues", name, order={"classes": {"high": {"priorities": "7-9"}, "low": {"priorities": "0-6"}}})
     send(client, name, "first", "second")
@@ -75,7 +75,7 @@ def test_a_message_that_waits_is_explained(broker, api, client):
     assert explained["why"]
 
 
-def test_a_name_from_elsewhere_needs_a_key(broker):
+def test_a_foreign_host_name_requires_a_key(broker):
     elsewhere = {"Host": "broker.example"}
     address = f"http://{broker.address}/metrics"
     assert requests.get(address, headers=elsewhere, timeout=TIMEOUT_SECONDS).status_code == 401

@@ -1,4 +1,4 @@
-"""Several namespaces in one process: by host name, and by the name of the key."""
+"""Several namespaces in one process, selected by host name or by key name."""
 
 import pytest
 import requests
@@ -44,7 +44,7 @@ def broker(tmp_path_factory):
 
 
 def client_of(flavour, broker, side, host):
-    """The SDK dials the custom endpoint, and opens with the host of the connection string."""
+    """Returns a client for a namespace. The SDK dials the custom endpoint and sends the host of the connection string in its open."""
     return flavour.client(
         connection_string(host, f"root-of-{side}", f"secret-of-{side}"),
         transport_type=TransportType.Amqp,
@@ -61,7 +61,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_same_name_is_another_queue_in_each(flavour, broker, way):
+def test_a_queue_name_is_separate_in_each_namespace(flavour, broker, way):
     for side in ("east", "west"):
         with client_of(flavour, broker, side, WAYS[way](side)) as client:
             send(client, "jobs", f"for {side}")
@@ -74,7 +74,7 @@ def test_the_same_name_is_another_queue_in_each(flavour, broker, way):
                 assert receiver.receive_messages(max_wait_time=0.3) == []
 
 
-def test_entities_and_keys_of_one_are_unknown_to_the_other(flavour, broker):
+def test_entities_and_keys_of_one_namespace_are_unknown_to_the_other(flavour, broker):
     with client_of(flavour, broker, "east", "east.example.net") as client:
         with pytest.raises(ServiceBusError):
             send(client, "only-west", "never")
@@ -83,7 +83,7 @@ def test_entities_and_keys_of_one_are_unknown_to_the_other(flavour, broker):
             send(client, "jobs", "never")
 
 
-def test_the_default_namespace_takes_every_other_host(flavour, broker):
+def test_the_default_namespace_serves_all_other_hosts(flavour, broker):
     with client_of(flavour, broker, "none", "anything.at.all") as client:
         with client.get_queue_sender("jobs") as sender, client.get_queue_receiver("jobs") as receiver:
             sender.send_messages(ServiceBusMessage("default"))
@@ -92,7 +92,7 @@ def test_the_default_namespace_takes_every_other_host(flavour, broker):
             assert text(message) == "default"
 
 
-def test_the_host_header_chooses_too(broker):
+def test_the_host_header_selects_the_namespace(broker):
     east = Api(broker, "root-of-east", "secret-of-east", host="east.example.net")
     assert [queue["name"] for queue in east.get("queues")["items"]] == ["jobs"]
     west = Api(broker, "root-of-west", "secret-of-west", host="west.example.net")
@@ -103,10 +103,10 @@ def test_the_host_header_chooses_too(broker):
     assert refusal.value.status == 401
 
 
-def test_the_name_of_the_key_chooses_where_the_host_does_not(broker):
+def test_the_key_name_selects_the_namespace_if_the_host_does_not(broker):
     east = Api(broker, "root-of-east", "secret-of-east")
     assert [queue["name"] for queue in east.get("queues")["items"]] == ["jobs"]
 
 
-def test_health_is_that_of_the_whole_process(broker):
+def test_health_covers_the_whole_process(broker):
     assert requests.get(f"http://{broker.address}/health", timeout=10).json()["status"] == "healthy"

@@ -1,4 +1,4 @@
-"""In which order a queue with classes hands out what waits: strict, aged, weighted, fifo; also while the policy changes."""
+"""The order of delivery of a queue with classes: strict, aged, weighted, fifo; also while the policy changes."""
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage
@@ -8,18 +8,18 @@ from order import of_class, order, post, take, take_from
 from steps import in_seconds, receive, receive_dead_letter, receive_one, text, texts
 
 AGING_SECONDS = 60
-# What waited longer than it may be overtaken by goes first; the messages in question are seconds apart.
+# A low message that has waited longer than the offset is delivered first. The messages of the tests are seconds apart.
 AGED = order("aged", {"high": {"offset": "0s"}, "normal": {"offset": "0s"}, "low": {"offset": f"{AGING_SECONDS}s"}})
 
 
-def test_strict_gives_the_most_urgent_class_first(client, create):
+def test_strict_delivers_the_most_urgent_class_first(client, create):
     queue = create(order=order("strict"))
     post(client, queue, *of_class("low", "l1", "l2"), *of_class("high", "h1"), *of_class("normal", "n1"))
     post(client, queue, *of_class("high", "h2"))
     assert take(client, queue, 5) == ["h1", "h2", "n1", "l1", "l2"]
 
 
-def test_what_comes_later_and_is_more_urgent_goes_first(client, create):
+def test_a_later_more_urgent_message_is_delivered_first(client, create):
     queue = create(order=order("strict"))
     post(client, queue, *of_class("low", "l1", "l2", "l3"))
     with client.get_queue_receiver(queue) as receiver:
@@ -28,7 +28,7 @@ def test_what_comes_later_and_is_more_urgent_goes_first(client, create):
         assert take_from(receiver, 3) == ["h1", "l2", "l3"]
 
 
-def test_aged_overtakes_for_a_bounded_time(client, clock, create):
+def test_aged_permits_overtaking_for_a_limited_time(client, clock, create):
     queue = create(order=AGED)
     post(client, queue, *of_class("low", "old"))
     clock.advance(AGING_SECONDS + 0.5)
@@ -40,20 +40,20 @@ def test_weighted_shares_by_the_weights(client, create):
     queue = create(order=order("weighted", {"high": {"weight": 4}, "normal": {"weight": 2}, "low": {"weight": 1}}))
     for name in ("low", "normal", "high"):
         post(client, queue, *of_class(name, *[name] * 28))
-    # All three wait as long as no more than 28 turns of the first are over.
+    # No class becomes empty before the 28 messages of the first are delivered.
     taken = take(client, queue, 42)
     assert [abs(taken.count(name) - want) <= 1 for name, want in [("high", 24), ("normal", 12), ("low", 6)]] == [True] * 3
     turns = [place for place, name in enumerate(taken) if name == "low"]
     assert max(later - sooner for sooner, later in zip(turns, turns[1:])) <= 8, taken
 
 
-def test_fifo_gives_what_came_first(client, create):
+def test_fifo_delivers_in_the_order_of_arrival(client, create):
     queue = create(order=order("fifo"))
     post(client, queue, *of_class("low", "first"), *of_class("high", "second"), *of_class("normal", "third"))
     assert take(client, queue, 3) == ["first", "second", "third"]
 
 
-def test_a_changed_policy_applies_to_what_waits(client, create, management):
+def test_a_changed_policy_applies_to_waiting_messages(client, create, management):
     queue = create(order=order("fifo"))
     post(client, queue, *of_class("low", "l1", "l2"), *of_class("high", "h1", "h2"))
     with client.get_queue_receiver(queue) as receiver:
@@ -64,7 +64,7 @@ def test_a_changed_policy_applies_to_what_waits(client, create, management):
         assert take_from(receiver, 2) == ["l2", "h2"]
 
 
-def test_a_plain_queue_gets_classes_while_it_lives(client, create, management):
+def test_classes_can_be_added_to_a_plain_queue_in_use(client, create, management):
     queue = create()
     post(client, queue, *of_class("low", "before"))
     management.update_queue(queue, order=order("strict"))
@@ -85,7 +85,7 @@ def test_an_abandoned_message_keeps_its_place(client, create):
         assert take_from(receiver, 3) == ["h2", "l1", "l2"]
 
 
-def test_a_message_whose_lock_ran_out_keeps_its_place(client, clock, create):
+def test_a_message_with_an_expired_lock_keeps_its_place(client, clock, create):
     queue = create(order=order("strict"))
     post(client, queue, *of_class("low", "l1", "l2"), *of_class("high", "h1"))
     with client.get_queue_receiver(queue) as receiver:
@@ -95,7 +95,7 @@ def test_a_message_whose_lock_ran_out_keeps_its_place(client, clock, create):
         assert take_from(receiver, 3) == ["h1", "l1", "l2"]
 
 
-def test_a_deferred_message_waits_beside_and_is_found_by_its_number(client, create):
+def test_a_deferred_message_is_skipped_and_received_by_its_number(client, create):
     queue = create(order=order("strict"))
     post(client, queue, *of_class("low", "l1"), *of_class("high", "h1", "h2"))
     with client.get_queue_receiver(queue) as receiver:
@@ -119,7 +119,7 @@ def test_a_scheduled_message_takes_its_place_when_it_is_due(client, clock, creat
             assert take_from(receiver, 2) == ["scheduled", "l2"]
 
 
-def test_dead_letters_are_set_aside_as_everywhere(client, create):
+def test_dead_letters_move_to_the_dead_letter_queue(client, create):
     queue = create(order=order("strict"), max_delivery_count=2)
     post(client, queue, *of_class("low", "fine"), *of_class("high", "poison", "refused"))
     with client.get_queue_receiver(queue) as receiver:
@@ -136,9 +136,9 @@ def test_dead_letters_are_set_aside_as_everywhere(client, create):
     ]
 
 
-def test_the_next_session_is_the_one_with_the_most_urgent_head(client, create):
+def test_the_next_session_is_the_one_with_the_most_urgent_first_message(client, create):
     queue = create(order=order("strict"), requires_session=True)
-    # Of a session only the first message counts: what is behind it cannot be reached before.
+    # Only the first message of a session counts, because the messages after it cannot be received before it.
     post(client, queue, *of_class("low", "l1", session_id="patient"), *of_class("high", "h1", session_id="patient"))
     post(client, queue, *of_class("normal", "n1", session_id="usual"))
     post(client, queue, *of_class("high", "h2", session_id="urgent"), *of_class("low", "l2", session_id="urgent"))
@@ -149,7 +149,7 @@ def test_the_next_session_is_the_one_with_the_most_urgent_head(client, create):
     assert visited == [("urgent", ["h2", "l2"]), ("usual", ["n1"]), ("patient", ["l1", "h1"])]
 
 
-def test_a_subscription_has_an_order_of_its_own(client, api):
+def test_a_subscription_has_its_own_order(client, api):
     topic = fresh("ranked")
     api.put("topics", topic)
     api.put("topics", topic, "subscriptions", "ranked", order=order("strict"))
@@ -164,7 +164,7 @@ def test_a_subscription_has_an_order_of_its_own(client, api):
 
 
 @pytest.mark.parametrize("kind", ["queue", "subscription"])
-def test_the_sdks_own_administration_keeps_the_order(admin, api, kind):
+def test_an_update_by_the_sdk_keeps_the_order(admin, api, kind):
     name = fresh("kept")
     aged = order("aged", {"high": {"target": "10s"}}, rules=[{"when": "tier = 'paying'", "class": "high"}])
     if kind == "queue":

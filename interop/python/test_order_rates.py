@@ -1,4 +1,4 @@
-"""Limits per second: of what is handed out, by class, and of what is sent; a sender over its quota is told to come back."""
+"""Rate limits: deliveries per class, and sends. A sender over its quota gets the time after which to retry."""
 
 import time
 
@@ -9,7 +9,7 @@ from azure.servicebus.exceptions import ServiceBusServerBusyError
 from order import of_class, order, post, take, take_from
 from steps import texts
 
-# So slow that none comes a second time while a test runs.
+# So slow that no second message is permitted while a test runs.
 ONE_AND_NO_MORE = "0.01/s burst 1"
 
 
@@ -22,16 +22,16 @@ def test_a_limited_class_does_not_block_the_others(client, create):
         assert texts(receiver.peek_messages(10, sequence_number=1)) == ["h2"]
 
 
-def test_a_limited_class_comes_as_fast_as_it_may(client, create):
+def test_a_limited_class_is_delivered_at_its_rate(client, create):
     queue = create(order=order("strict", {"high": {"rate": "4/s burst 1"}}))
     post(client, queue, *of_class("high", *[f"h{number}" for number in range(9)]))
     started = time.monotonic()
     assert take(client, queue, 9) == [f"h{number}" for number in range(9)]
-    # Eight have to wait for a quarter of a second each.
+    # Eight messages wait 0.25 s each.
     assert time.monotonic() - started > 1.9
 
 
-def test_a_raised_limit_applies_to_what_waits(client, create, management):
+def test_a_raised_limit_applies_to_waiting_messages(client, create, management):
     queue = create(order=order("strict", rate=ONE_AND_NO_MORE))
     post(client, queue, *of_class("low", "l1", "l2", "l3"))
     with client.get_queue_receiver(queue) as receiver:
@@ -40,7 +40,7 @@ def test_a_raised_limit_applies_to_what_waits(client, create, management):
         assert take_from(receiver, 2) == ["l2", "l3"]
 
 
-def test_a_sender_over_its_quota_is_refused_and_told_when_to_come_back(flavour, broker, create):
+def test_a_sender_over_its_quota_is_rejected_with_a_retry_time(flavour, broker, create):
     queue = create(order=order("strict", {"low": {"sendRate": ONE_AND_NO_MORE}}))
     with flavour.client(broker.connection_string, retry_total=0) as client:
         post(client, queue, *of_class("low", "taken"))
@@ -49,15 +49,15 @@ def test_a_sender_over_its_quota_is_refused_and_told_when_to_come_back(flavour, 
         post(client, queue, *of_class("high", "not meant"))
         assert take(client, queue, 2) == ["not meant", "taken"]
         with client.get_queue_receiver(queue) as receiver:
-            assert receiver.peek_messages(10) == [], "what was refused is not there"
+            assert receiver.peek_messages(10) == [], "a rejected message was stored"
 
 
-def test_the_sdk_tries_again_until_the_quota_allows(client, create):
+def test_the_sdk_retries_until_the_quota_permits(client, create):
     queue = create(order=order("strict", sendRate="1/s burst 1"))
     started = time.monotonic()
     with client.get_queue_sender(queue) as sender:
         for number in range(3):
             sender.send_messages(ServiceBusMessage(f"message {number}"))
-    # The second and the third wait for a second each, at least: the SDK's own pause is longer.
+    # The second and the third message wait at least 1 s each; the SDK's own retry delay is longer.
     assert time.monotonic() - started > 1.9
     assert take(client, queue, 3) == [f"message {number}" for number in range(3)]

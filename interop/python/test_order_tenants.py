@@ -1,4 +1,4 @@
-"""Tenants of one class share the workers' time: who sends much does not push aside who sends little."""
+"""Tenants of one class share the workers' time: a tenant with many messages does not delay one with few."""
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -15,12 +15,12 @@ def of_tenant(tenant, count, **properties):
 
 
 def take_singly(client, queue, count):
-    """One at a time, as a worker would who has the time of one."""
+    """Receives one message at a time, like a single worker."""
     with client.get_queue_receiver(queue) as receiver:
         return [body for _ in range(count) for body in take_from(receiver, 1)]
 
 
-def test_a_quiet_tenant_does_not_wait_behind_a_noisy_one(client, create):
+def test_a_quiet_tenant_does_not_wait_for_a_busy_one(client, create):
     queue = create(order=order("strict", tenants=BY_TENANT))
     post(client, queue, *of_tenant("noisy", 40))
     post(client, queue, *of_tenant("quiet", 2))
@@ -30,14 +30,14 @@ def test_a_quiet_tenant_does_not_wait_behind_a_noisy_one(client, create):
     assert [body for body in taken if body.startswith("noisy")] == [f"noisy {number}" for number in range(10)]
 
 
-def test_a_class_goes_before_fairness(client, create):
+def test_class_takes_precedence_over_fairness(client, create):
     queue = create(order=order("strict", tenants=BY_TENANT))
     post(client, queue, *of_tenant("quiet", 2, Priority="low"))
     post(client, queue, *of_tenant("noisy", 4, Priority="high"))
     assert take_singly(client, queue, 6) == [*[f"noisy {number}" for number in range(4)], "quiet 0", "quiet 1"]
 
 
-def test_a_tenant_over_its_quota_leaves_the_others_alone(flavour, broker, create):
+def test_a_tenant_over_its_quota_does_not_affect_others(flavour, broker, create):
     classes = {"paying": {"when": "tier = 'paying'"}, "free": {"sendRate": "0.01/s burst 1"}}
     queue = create(order=order("strict", tenants=BY_TENANT | {"classes": classes, "defaultClass": "free"}))
     with flavour.client(broker.connection_string, retry_total=0) as client:

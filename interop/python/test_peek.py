@@ -1,11 +1,11 @@
-"""Peeking changes nothing, pages by sequence number and sees every state."""
+"""Peek changes nothing, pages by sequence number, and returns messages of every state."""
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusSubQueue
 
 from steps import in_seconds, receive, receive_one, send, text, texts
 
 
-def test_peek_neither_locks_nor_counts(client, queue, receiver):
+def test_peek_neither_locks_nor_counts_a_delivery(client, queue, receiver):
     send(client, queue, "seen")
     assert texts(receiver.peek_messages(sequence_number=1)) == ["seen"]
     assert texts(receiver.peek_messages(sequence_number=1)) == ["seen"]
@@ -22,7 +22,7 @@ def test_peek_pages_through_a_queue(client, queue, receiver):
     assert got == sent
 
 
-def test_peek_starts_at_a_number(client, queue, receiver):
+def test_peek_starts_at_a_sequence_number(client, queue, receiver):
     send(client, queue, "a", "b", "c")
     numbers = [message.sequence_number for message in receiver.peek_messages(max_message_count=10)]
     page = receiver.peek_messages(max_message_count=10, sequence_number=numbers[1])
@@ -33,7 +33,7 @@ def test_peek_on_an_empty_queue(receiver):
     assert receiver.peek_messages() == []
 
 
-def test_peek_shows_states(client, queue, receiver):
+def test_peek_returns_states(client, queue, receiver):
     send(client, queue, "deferred", "locked", "active")
     deferred, locked = receive(receiver, 2)
     receiver.defer_message(deferred)

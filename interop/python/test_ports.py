@@ -1,4 +1,4 @@
-"""One open port is enough: each answers AMQP, HTTP and TLS, by what comes first."""
+"""One open port is enough: each accepts AMQP, HTTP and TLS, distinguished by the first bytes."""
 
 import socket
 
@@ -37,8 +37,8 @@ def test_amqp_and_management_on_the_same_port(flavour, broker, port):
                 assert text(receive_one(receiver)) == "one port"
 
 
-def test_stock_clients_on_the_port_for_https(tmp_path, flavour):
-    """What stock administration clients dial: HTTPS on a port of its own, 443 for most people."""
+def test_unmodified_clients_on_the_https_port(tmp_path, flavour):
+    """Unmodified administration clients dial HTTPS on a separate port, usually 443."""
     broker = Broker(tmp_path, https="127.0.0.1:0").start()
     try:
         assert broker.https_address != broker.address
@@ -62,7 +62,7 @@ def test_any_host_is_accepted(broker, host):
 
 
 def test_any_host_is_accepted_by_management(broker):
-    """The token is for the host that the client believes to talk to."""
+    """The host in the token is the one that the client addresses."""
     with Sync().admin(connection_string(broker.address.replace("127.0.0.1", "localhost")), connection_verify=broker.certificate) as admin:
         name = fresh("queue")
         admin.create_queue(name)
@@ -71,7 +71,7 @@ def test_any_host_is_accepted_by_management(broker):
 
 
 @pytest.mark.parametrize("first", [b"GET", b"\x16\x03", b"AMQ", b"\x00\x00\x00"], ids=str)
-def test_what_never_becomes_a_protocol_hurts_nobody(broker, first):
+def test_bytes_of_no_protocol_do_no_harm(broker, first):
     host, _, port = broker.address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10) as stranger:
         stranger.sendall(first)

@@ -1,4 +1,4 @@
-"""What a sender writes, a receiver reads: properties, application properties, every kind of body."""
+"""Properties, application properties and every kind of body are received as they were sent."""
 
 import datetime
 import decimal
@@ -31,7 +31,7 @@ def test_properties_return_unchanged(sender, receiver):
     assert lifetime == datetime.timedelta(hours=1)
 
 
-def test_a_message_without_id_gets_one(client, queue, sender, receiver):
+def test_a_message_without_an_id_gets_one(client, queue, sender, receiver):
     sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
     one, two = receive(receiver, 2)
     assert one.message_id and two.message_id
@@ -77,7 +77,7 @@ def test_decimals_return(sender, receiver):
     assert message.raw_amqp_message.body == DECIMALS
 
 
-def test_a_queues_time_to_live_is_the_span_between_two_times(client, create):
+def test_the_time_to_live_of_a_queue_is_the_span_between_two_times(client, create):
     queue = create(default_time_to_live_ms=100 * 86_400_000)
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
@@ -145,7 +145,7 @@ def test_raw_header_annotations_and_footer(sender, receiver):
     assert raw.properties.group_sequence == 3
 
 
-def test_a_dead_lettered_message_keeps_what_it_had(client, queue, sender, receiver):
+def test_a_dead_lettered_message_keeps_its_contents(client, queue, sender, receiver):
     sender.send_messages(ServiceBusMessage("x", message_id="m", application_properties={"tier": "gold"}))
     receiver.dead_letter_message(receive_one(receiver), reason="r", error_description="d")
     with client.get_queue_receiver(queue, sub_queue="deadletter") as dead:

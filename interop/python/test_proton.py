@@ -1,4 +1,4 @@
-"""A plain AMQP 1.0 client that knows nothing of Service Bus: SASL PLAIN, links, every outcome, drain, exact types."""
+"""A plain AMQP 1.0 client without Service Bus features: SASL PLAIN, links, every outcome, drain, exact types."""
 
 import uuid
 
@@ -45,7 +45,7 @@ def receiver(connection, queue):
 
 
 def drain(connection, receiver, credit=10):
-    """Offers credit that must come back used up: by messages or by the broker giving up on the rest."""
+    """Offers credit and asserts that all of it is used: by messages, or by the broker's answer to the drain."""
     receiver.link.drain(credit)
     connection.wait(lambda: receiver.link.credit == 0, timeout=TIMEOUT_SECONDS)
     return [receiver.fetcher.pop().body for _ in range(receiver.fetcher.has_message)]
@@ -60,7 +60,7 @@ def test_send_receive_and_accept(connection, sender, receiver):
     assert drain(connection, receiver) == []
 
 
-def test_release_gives_back_without_counting(sender, receiver):
+def test_release_returns_the_message_without_a_count(sender, receiver):
     sender.send(Message(body="back"))
     receiver.receive()
     receiver.release(delivered=False)
@@ -69,7 +69,7 @@ def test_release_gives_back_without_counting(sender, receiver):
     receiver.accept()
 
 
-def test_modify_gives_back_and_counts(sender, receiver):
+def test_modify_returns_the_message_and_counts(sender, receiver):
     sender.send(Message(body="failed"))
     receiver.receive()
     receiver.fetcher.unsettled[0].local.failed = True
@@ -97,15 +97,15 @@ def test_reject_dead_letters(connection, queue, sender, receiver):
     assert drain(connection, receiver) == []
 
 
-def test_drain_returns_what_there_is_and_ends(connection, sender, receiver):
+def test_drain_returns_the_available_messages_and_ends(connection, sender, receiver):
     for number in range(3):
         sender.send(Message(body=number))
     assert drain(connection, receiver, credit=10) == [0, 1, 2]
-    # It is answered, or this would wait until its time is over and fail.
+    # Without an answer to the drain, this call would time out and fail.
     assert drain(connection, receiver, credit=10) == []
 
 
-def test_credit_bounds_what_is_delivered(connection, sender, receiver):
+def test_credit_limits_deliveries(connection, sender, receiver):
     for number in range(5):
         sender.send(Message(body=number))
     assert drain(connection, receiver, credit=2) == [0, 1]
@@ -119,7 +119,7 @@ def test_many_sends_in_flight(connection, sender, receiver):
     assert drain(connection, receiver, credit=500) == list(range(500))
 
 
-def test_a_message_above_the_limit_is_refused(connection, sender, receiver):
+def test_a_message_above_the_limit_is_rejected(connection, sender, receiver):
     with pytest.raises((SendException, LinkDetached)):
         sender.send(Message(body=b"x" * (2 * 1024 * 1024), inferred=True))
     assert drain(connection, receiver) == []
@@ -149,7 +149,7 @@ EXACT = {
 
 
 def plain(value):
-    """proton hands out received binary as a view, which is good only while its message lives."""
+    """Copies received binary, because proton returns a view that is valid only as long as its message exists."""
     return bytes(value) if isinstance(value, memoryview) else value
 
 
@@ -195,7 +195,7 @@ def test_anonymous_without_a_token_gets_no_link(broker, queue):
     connection.close()
 
 
-def test_rights_of_the_key_bind_the_links(broker, queue):
+def test_links_are_limited_to_the_rights_of_the_key(broker, queue):
     for key, role in ((LISTEN_KEY, "create_sender"), (SEND_KEY, "create_receiver")):
         connection = connect(broker, *key)
         with pytest.raises(LinkDetached, match="unauthorized-access"):
@@ -208,7 +208,7 @@ def test_an_unknown_queue_is_not_found(connection):
         connection.create_sender("no-such-queue")
 
 
-def test_locks_of_a_lost_connection_end_with_their_time(broker, clock, connection, queue):
+def test_locks_of_a_lost_connection_expire_in_their_time(broker, clock, connection, queue):
     connection.create_sender(queue).send(Message(body="orphan"))
     other = connect(broker)
     other.create_receiver(queue, credit=0).receive()

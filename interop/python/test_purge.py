@@ -1,4 +1,4 @@
-"""Removing many messages at once: as the newer SDKs ask for it, and as the broker's own purge does."""
+"""Removing many messages at once: with the batch delete of the newer SDKs, and with the broker's own purge."""
 
 from proton import int32, timestamp
 
@@ -20,7 +20,7 @@ def test_batch_delete_and_purge(client, clock, create, management):
     assert_empty(client, queue)
 
 
-def test_a_purge_spares_what_is_younger_and_what_is_locked(client, clock, create, management):
+def test_a_purge_keeps_newer_and_locked_messages(client, clock, create, management):
     queue = create()
     send(client, queue, "locked", "old")
     with client.get_queue_receiver(queue) as receiver:

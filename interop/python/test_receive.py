@@ -1,4 +1,4 @@
-"""Receiving: both modes, prefetch, the iterator, waiting, and what closing gives back."""
+"""Receiving: both modes, prefetch, the iterator, waiting, and the release of messages on close."""
 
 import threading
 import time
@@ -40,7 +40,7 @@ def test_prefetch_delivers_everything_once(client, queue):
     assert_empty(client, queue)
 
 
-def test_the_iterator_yields_and_ends_after_its_wait(client, queue):
+def test_the_iterator_yields_messages_and_ends_after_its_wait(client, queue):
     send(client, queue, "1", "2", "3")
     got = []
     with client.get_queue_receiver(queue, max_wait_time=5) as receiver:
@@ -50,7 +50,7 @@ def test_the_iterator_yields_and_ends_after_its_wait(client, queue):
     assert got == ["1", "2", "3"]
 
 
-def test_an_empty_queue_ends_the_wait_with_nothing(receiver):
+def test_a_wait_on_an_empty_queue_returns_nothing(receiver):
     started = time.monotonic()
     assert receiver.receive_messages(max_wait_time=1) == []
     assert time.monotonic() - started > 0.5
@@ -66,18 +66,19 @@ def test_a_waiting_receiver_gets_a_message_as_it_is_sent(flavour, broker, client
     assert texts(got) == ["soon"]
 
 
-def test_closing_gives_back_what_was_prefetched(client, queue, management):
+def test_close_releases_prefetched_messages(client, queue, management):
     send(client, queue, *[str(number) for number in range(10)])
     with client.get_queue_receiver(queue, prefetch_count=9) as receiver:
         receiver.complete_message(receive_one(receiver))
-        # SDK quirk: it gives up on what is under way when nothing comes for a moment. What it never saw it cannot give back.
-        until(lambda: management.show_queue(queue)["lockedCount"] >= 8, "what it prefetches")
+        # SDK quirk: on close it abandons messages in flight after a short idle time, and it cannot release messages
+        # that it never received.
+        until(lambda: management.show_queue(queue)["lockedCount"] >= 8, "the prefetched messages")
     with client.get_queue_receiver(queue) as receiver:
         messages = receive(receiver, 9)
         assert sorted(texts(messages)) == [str(number) for number in range(1, 10)]
 
 
-def test_two_queues_do_not_mix(client, pool):
+def test_messages_of_two_queues_are_separate(client, pool):
     one, two = pool.take(), pool.take()
     send(client, one, "for one")
     send(client, two, "for two")
@@ -85,7 +86,7 @@ def test_two_queues_do_not_mix(client, pool):
         assert text(receive_one(receiver)) == "for two"
 
 
-def test_queue_names_are_compared_without_case(client, queue, receiver):
+def test_queue_names_are_case_insensitive(client, queue, receiver):
     with client.get_queue_sender(queue.upper()) as sender:
         sender.send_messages(ServiceBusMessage("same queue"))
     assert text(receive_one(receiver)) == "same queue"

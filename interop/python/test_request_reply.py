@@ -1,4 +1,4 @@
-"""Requests with answers: each requester waits in a session of its own on one shared reply queue."""
+"""Requests with replies: each requester waits in a separate session of one shared reply queue."""
 
 import threading
 
@@ -9,7 +9,7 @@ from steps import assert_empty, receive_one, text
 REQUESTER_COUNT = 3
 
 
-def test_every_requester_gets_the_answer_to_its_own_request(flavour, broker, create):
+def test_every_requester_gets_the_reply_to_its_own_request(flavour, broker, create):
     requests, replies = create(), create(requires_session=True)
     answers = {}
     server = threading.Thread(target=serve, args=(flavour, broker, requests, REQUESTER_COUNT))
@@ -29,7 +29,7 @@ def test_every_requester_gets_the_answer_to_its_own_request(flavour, broker, cre
 
 def request(flavour, broker, requests, replies, name, answers):
     with flavour.client(broker.connection_string) as client:
-        # The session is held before the question is asked: the answer cannot be missed.
+        # The session is accepted before the request is sent, so the reply cannot be missed.
         with client.get_queue_receiver(replies, session_id=name) as receiver, client.get_queue_sender(requests) as sender:
             question = f"question of {name}"
             sender.send_messages(

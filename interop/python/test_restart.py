@@ -1,4 +1,4 @@
-"""A broker that is killed and started again: the same client objects keep working, and nothing confirmed is gone."""
+"""A broker is killed and restarted: the same client objects keep working, and no confirmed message is lost."""
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -42,7 +42,7 @@ def test_the_same_clients_work_after_a_restart(mortal, mortal_client, how):
     assert_empty(mortal_client, "jobs")
 
 
-def test_what_was_confirmed_survives_a_kill(mortal, mortal_client):
+def test_confirmed_messages_survive_a_kill(mortal, mortal_client):
     sent = [str(number) for number in range(200)]
     send(mortal_client, "jobs", *sent[:100])
     send(mortal_client, "jobs", *sent[100:])
@@ -68,7 +68,7 @@ def test_a_lock_survives_a_kill_and_is_settled_by_its_token(mortal, mortal_clien
     send(mortal_client, "jobs", "in work")
     with mortal_client.get_queue_receiver("jobs") as receiver:
         message = receive_one(receiver)
-        # Locks become durable with the next group; a confirmed send is one.
+        # Locks become durable with the next commit group; a confirmed send completes one.
         send(mortal_client, "jobs", "flushes the lock")
         restart(mortal, "kill")
         receiver.complete_message(message)
@@ -106,7 +106,7 @@ def test_sessions_and_their_state_survive_a_kill(mortal, mortal_client):
         assert texts(receive(receiver, 2)) == ["second", "third"]
 
 
-def test_forwarded_messages_arrive_once_whatever_happens(mortal, mortal_client):
+def test_forwarded_messages_arrive_once_after_a_kill(mortal, mortal_client):
     management = Management(mortal)
     target = management.create_queue()
     source = management.create_queue(forward_to=target)
@@ -118,7 +118,7 @@ def test_forwarded_messages_arrive_once_whatever_happens(mortal, mortal_client):
         assert receiver.receive_messages(max_wait_time=0.5) == []
 
 
-def test_the_broker_says_what_it_recovered(mortal, mortal_client):
+def test_the_broker_reports_recovery(mortal, mortal_client):
     send(mortal_client, "jobs", "one", "two")
     restart(mortal, "kill")
     assert mortal.labels["Recovered"].startswith("2 messages in ")

@@ -1,4 +1,4 @@
-"""Failed deliveries: the queue's retry policy, and a delay that the consumer itself asks for."""
+"""Failed deliveries: the queue's retry policy, and a delay that the consumer requests."""
 
 import datetime
 
@@ -10,7 +10,7 @@ from plain import ask, connect
 from steps import receive_dead_letter, receive_one, send, text, until
 
 
-# The default of a queue.
+# The default lock duration of a queue.
 LOCK = datetime.timedelta(seconds=60)
 # A test must take less real time than this between two moves of the clock.
 MARGIN_SECONDS = 25
@@ -28,7 +28,7 @@ def is_delayed(api, queue):
     return shown["state"] == "delayed"
 
 
-def test_without_a_policy_a_failed_message_comes_at_once(client, api, queue, receiver):
+def test_without_a_policy_a_failed_message_is_redelivered_at_once(client, api, queue, receiver):
     send(client, queue, "x")
     receiver.abandon_message(receive_one(receiver))
     assert not is_delayed(api, queue)
@@ -55,7 +55,7 @@ def test_the_policy_sets_the_delay(client, api, clock, create, policy, delays):
             before = clock.now()
             receiver.abandon_message(message)
             assert is_delayed(api, queue)
-            # The next lock starts when the delay is over, so its end shows the length of the delay.
+            # The next lock starts at the end of the delay, so its end shows the length of the delay.
             pass_the_delay(api, clock, queue, delay)
             message = receive_one(receiver)
             assert message.locked_until_utc - LOCK >= before + datetime.timedelta(seconds=delay)
@@ -85,7 +85,7 @@ def test_an_expired_lock_counts_as_a_failure_for_the_policy(client, api, clock, 
         assert again.locked_until_utc - first.locked_until_utc >= datetime.timedelta(seconds=100)
 
 
-def test_others_overtake_a_message_that_waits_for_its_retry(client, create):
+def test_other_messages_overtake_a_message_that_waits_for_its_retry(client, create):
     queue = create(retry="fixed:60s")
     send(client, queue, "failing", "good")
     with client.get_queue_receiver(queue) as receiver:
@@ -94,7 +94,7 @@ def test_others_overtake_a_message_that_waits_for_its_retry(client, create):
         assert [text(message) for message in receiver.peek_messages(sequence_number=1)] == ["failing"]
 
 
-def test_the_last_failure_dead_letters_without_a_wait(client, api, clock, create):
+def test_the_last_failure_dead_letters_without_a_delay(client, api, clock, create):
     queue = create(max_delivery_count=2, retry="fixed:60s")
     send(client, queue, "poison")
     with client.get_queue_receiver(queue) as receiver:
@@ -106,7 +106,7 @@ def test_the_last_failure_dead_letters_without_a_wait(client, api, clock, create
 
 
 def abandon_with(receiver, properties):
-    """The Python SDK abandons without properties; a plain client can set them, as .NET and JavaScript can."""
+    """Abandons with properties. The Python SDK cannot; a plain client can, like .NET and JavaScript."""
     delivery = receiver.fetcher.unsettled.popleft()
     delivery.local.failed = True
     delivery.local.annotations = {symbol(name): value for name, value in properties.items()}
@@ -115,12 +115,12 @@ def abandon_with(receiver, properties):
 
 
 def wait_until_delayed(connection, api, queue):
-    # The connection writes only during a call.
+    # The connection writes only during a call, so this request flushes the outcome.
     ask(connection, "com.microsoft:peek-message", {"from-sequence-number": 1, "message-count": 1}, of=queue)
     until(lambda: is_delayed(api, queue), "the delay")
 
 
-def test_abandoning_changes_properties(connection, queue):
+def test_abandon_changes_properties(connection, queue):
     connection.create_sender(queue).send(Message(body="x", properties={"kept": 1, "changed": "old"}))
     receiver = connection.create_receiver(queue, credit=0)
     receiver.receive()
@@ -141,7 +141,7 @@ def test_abandoning_changes_properties(connection, queue):
     ],
     ids=["milliseconds", "seconds", "fraction", "text"],
 )
-def test_a_reserved_property_asks_for_a_delay(connection, api, clock, queue, properties):
+def test_a_reserved_property_requests_a_delay(connection, api, clock, queue, properties):
     connection.create_sender(queue).send(Message(id="kept", body="x", properties={"own": 1}))
     receiver = connection.create_receiver(queue, credit=0)
     number = receiver.receive().annotations["x-opt-sequence-number"]
@@ -150,7 +150,7 @@ def test_a_reserved_property_asks_for_a_delay(connection, api, clock, queue, pro
     pass_the_delay(api, clock, queue, 90)
     again = receiver.receive()
     assert (again.id, again.delivery_count, again.annotations["x-opt-sequence-number"]) == ("kept", 1, number)
-    assert again.properties == {"own": 1, "why": "busy"}, "the reserved property is not stored"
+    assert again.properties == {"own": 1, "why": "busy"}, "the reserved property must not be stored"
     receiver.accept()
 
 

@@ -1,4 +1,4 @@
-"""Rules: which messages a subscription gets, and what their actions make of them."""
+"""Rules: the messages that a subscription gets, and the effect of actions on them."""
 
 import datetime
 import uuid
@@ -24,7 +24,7 @@ def properties(**values):
 
 
 def chosen(client, topics, filter, **messages):
-    """The names of those messages that a subscription with this filter gets."""
+    """Returns the names of the messages that a subscription with this filter gets."""
     topic = topics.filtered(only=filter)
     for name, message in messages.items():
         message.message_id = name
@@ -72,13 +72,13 @@ def test_sql_filters(client, topics, expression, expected):
     assert got == expected
 
 
-def test_true_and_false(client, topics):
+def test_true_and_false_filters(client, topics):
     topic = topics.filtered(all=TrueRuleFilter(), none=FalseRuleFilter())
     publish(client, topic, "m")
     assert (topics.counts(topic, "all"), topics.counts(topic, "none")) == ((1, 0), (0, 0))
 
 
-def test_parameters(client, topics):
+def test_filter_parameters(client, topics):
     filter = SqlRuleFilter(
         "color = @color AND size >= @least", parameters={"@color": "red", "@least": 3}
     )
@@ -86,8 +86,8 @@ def test_parameters(client, topics):
     assert got == ["large"]
 
 
-def test_all_kinds_of_values(client, topics):
-    """Equal by value where the SDK's types say so."""
+def test_property_values_of_all_types(client, topics):
+    """Values are equal if the SDK's types are."""
     now = datetime.datetime(2026, 5, 4, 3, 2, 1, tzinfo=datetime.timezone.utc)
     identity = uuid.uuid4()
     message = {
@@ -149,7 +149,7 @@ def test_correlation_filters(client, topics, filter, expected):
     assert got == expected
 
 
-def test_without_the_default_rule_nothing_comes(client, topics):
+def test_without_the_default_rule_no_message_arrives(client, topics):
     topic = topics.create("empty")
     topics.admin.delete_rule(topic, "empty", DEFAULT_RULE)
     publish(client, topic, "unseen")
@@ -159,7 +159,7 @@ def test_without_the_default_rule_nothing_comes(client, topics):
     assert taken(client, topic, "empty", 1) == ["seen"]
 
 
-def test_rules_change_while_messages_flow(client, topics):
+def test_rules_can_change_between_messages(client, topics):
     topic = topics.filtered(only=SqlRuleFilter("color = 'red'"))
     red, blue = properties(color="red"), properties(color="blue")
     publish(client, topic, red, blue)
@@ -170,7 +170,7 @@ def test_rules_change_while_messages_flow(client, topics):
     assert topics.counts(topic, "only") == (3, 0)
 
 
-def test_rules_without_action_give_one_copy_together(client, topics):
+def test_rules_without_an_action_give_one_copy_in_total(client, topics):
     topic = topics.create("many")
     for number in range(3):
         topics.admin.create_rule(topic, "many", f"r{number}", filter=SqlRuleFilter("1=1"))
@@ -193,7 +193,7 @@ def test_every_rule_with_an_action_gives_a_copy(client, topics):
 
 
 def acted(client, topics, expression, message, **parameters):
-    """What a subscription's copy is after an action; another subscription's copy is as it was sent."""
+    """Returns a subscription's copy after an action, and asserts that another subscription's copy is unchanged."""
     topic = topics.create("acts", "plain")
     action = SqlRuleAction(expression, parameters=parameters.get("parameters"))
     topics.replace_rules(topic, "acts", TrueRuleFilter(), action)
@@ -246,7 +246,7 @@ def test_an_action_with_parameters(client, topics):
     assert copy.application_properties[b"color"] == b"green"
 
 
-def test_an_action_chooses_the_session(client, topics):
+def test_an_action_sets_the_session(client, topics):
     topic = topics.create(("acts", {"requires_session": True}))
     topics.replace_rules(topic, "acts", TrueRuleFilter(), SqlRuleAction("SET sys.SessionId = customer"))
     publish(client, topic, ServiceBusMessage("m", session_id="old", application_properties={"customer": "ann"}))
@@ -257,7 +257,7 @@ def test_an_action_chooses_the_session(client, topics):
 FAILING = "size > 'three'"
 
 
-def test_a_filter_that_fails_dead_letters_the_message(client, topics):
+def test_a_failing_filter_dead_letters_the_message(client, topics):
     topic = topics.filtered(fails=SqlRuleFilter(FAILING), works=TrueRuleFilter())
     publish(client, topic, properties(size=3))
     [dead] = take(client, topic, "fails", 1, **DEAD)
@@ -266,7 +266,7 @@ def test_a_filter_that_fails_dead_letters_the_message(client, topics):
     assert topics.counts(topic, "works") == (1, 0)
 
 
-def test_a_filter_that_fails_may_also_just_not_match(client, topics):
+def test_a_failing_filter_can_be_set_to_not_match(client, topics):
     topic = topics.create(("quiet", {"dead_lettering_on_filter_evaluation_exceptions": False}))
     topics.replace_rules(topic, "quiet", SqlRuleFilter(FAILING))
     publish(client, topic, properties(size=3))

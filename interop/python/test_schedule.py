@@ -1,4 +1,4 @@
-"""Messages for later: scheduled by call or by property, cancelled, due in order, and kept over a restart."""
+"""Scheduled messages: by call or by property, cancelled, due in order, and kept over a restart."""
 
 import datetime
 
@@ -12,7 +12,7 @@ FAR = 3600
 SOON = 300
 
 
-def test_a_scheduled_message_comes_when_it_is_due(clock, sender, receiver):
+def test_a_scheduled_message_arrives_when_it_is_due(clock, sender, receiver):
     due = in_seconds(SOON)
     [number] = sender.schedule_messages(ServiceBusMessage("later"), due)
     [peeked] = receiver.peek_messages(sequence_number=1)
@@ -23,12 +23,12 @@ def test_a_scheduled_message_comes_when_it_is_due(clock, sender, receiver):
     clock.pass_by(due)
     message = receive_one(receiver)
     assert (text(message), message.delivery_count) == ("later", 0)
-    assert message.state == ServiceBusMessageState.SCHEDULED, "as the service has it"
+    assert message.state == ServiceBusMessageState.SCHEDULED, "the state must be that of the service"
     assert message.enqueued_time_utc >= due - datetime.timedelta(milliseconds=2)
     receiver.complete_message(message)
 
 
-def test_many_are_scheduled_at_once_and_come_in_order(clock, sender, receiver):
+def test_many_messages_are_scheduled_at_once_and_arrive_in_order(clock, sender, receiver):
     sent = [str(number) for number in range(10)]
     numbers = sender.schedule_messages([ServiceBusMessage(body) for body in sent], in_seconds(SOON))
     assert numbers == sorted(set(numbers)) and len(numbers) == 10
@@ -36,7 +36,7 @@ def test_many_are_scheduled_at_once_and_come_in_order(clock, sender, receiver):
     assert texts(receive(receiver, 10)) == sent
 
 
-def test_the_due_time_decides_the_order(clock, sender, receiver):
+def test_the_due_time_determines_the_order(clock, sender, receiver):
     first, second = in_seconds(SOON), in_seconds(SOON + 1)
     sender.schedule_messages(ServiceBusMessage("second"), second)
     sender.schedule_messages(ServiceBusMessage("first"), first)
@@ -55,7 +55,7 @@ def test_a_scheduled_message_can_be_cancelled(client, queue, sender):
     assert_empty(client, queue)
 
 
-def test_what_is_not_scheduled_cannot_be_cancelled(sender, receiver):
+def test_an_unscheduled_message_cannot_be_cancelled(sender, receiver):
     [number] = sender.schedule_messages(ServiceBusMessage("a"), in_seconds(FAR))
     for numbers in ([number + 1000], [number, number + 1000]):
         with pytest.raises(MessageNotFoundError):
@@ -66,7 +66,7 @@ def test_what_is_not_scheduled_cannot_be_cancelled(sender, receiver):
         sender.cancel_scheduled_messages(number)
 
 
-def test_a_message_that_came_cannot_be_cancelled(clock, sender, receiver):
+def test_a_due_message_cannot_be_cancelled(clock, sender, receiver):
     [number] = sender.schedule_messages(ServiceBusMessage("a"), in_seconds(SOON))
     clock.advance(SOON)
     message = receive_one(receiver)
@@ -75,7 +75,7 @@ def test_a_message_that_came_cannot_be_cancelled(clock, sender, receiver):
     receiver.complete_message(message)
 
 
-def test_the_property_schedules_too(clock, sender, receiver):
+def test_the_property_schedules_a_message(clock, sender, receiver):
     due = in_seconds(SOON)
     sender.send_messages([ServiceBusMessage("later", scheduled_enqueue_time_utc=due), ServiceBusMessage("now")])
     first = receive_one(receiver)
@@ -88,7 +88,7 @@ def test_the_property_schedules_too(clock, sender, receiver):
 
 
 @pytest.mark.parametrize("by_call", [True, False])
-def test_the_past_is_now(sender, receiver, by_call):
+def test_a_time_in_the_past_is_due_at_once(sender, receiver, by_call):
     if by_call:
         sender.schedule_messages(ServiceBusMessage("at once"), in_seconds(-FAR))
     else:
@@ -96,7 +96,7 @@ def test_the_past_is_now(sender, receiver, by_call):
     assert text(receive_one(receiver)) == "at once"
 
 
-def test_scheduling_in_a_session(client, clock, create):
+def test_schedule_in_a_session(client, clock, create):
     queue = create(requires_session=True)
     with client.get_queue_sender(queue) as sender:
         sender.schedule_messages([ServiceBusMessage(body, session_id="s") for body in ("a", "b")], in_seconds(SOON))
@@ -105,7 +105,7 @@ def test_scheduling_in_a_session(client, clock, create):
         assert texts(receive(receiver, 2)) == ["a", "b"]
 
 
-def test_the_queue_counts_what_is_scheduled(management, queue, sender):
+def test_the_queue_counts_scheduled_messages(management, queue, sender):
     sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], in_seconds(FAR))
     counts = management.show_queue(queue)
     assert (counts["scheduledCount"], counts["activeCount"]) == (2, 0)

@@ -1,4 +1,4 @@
-"""Sending: one message, a list, a batch; limits; all of a batch or none of it."""
+"""Sending: one message, a list, a batch; limits; a batch is stored completely or not at all."""
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -29,7 +29,7 @@ def test_a_batch_arrives_in_order(sender, receiver):
     assert texts(receive(receiver, 100)) == sent
 
 
-def test_a_batch_has_as_many_messages_as_its_bytes_hold(sender, receiver):
+def test_a_batch_contains_as_many_messages_as_fit(sender, receiver):
     batch = sender.create_message_batch()
     for number in range(6000):
         batch.add_message(ServiceBusMessage(str(number)))
@@ -58,7 +58,7 @@ def test_a_batch_ends_at_the_size_limit(sender, receiver):
     assert len(body(receive_one(receiver))) == 3000
 
 
-def test_a_full_sized_batch_is_taken(sender, receiver):
+def test_a_batch_of_full_size_is_accepted(sender, receiver):
     batch = sender.create_message_batch()
     count = 0
     while True:
@@ -72,18 +72,18 @@ def test_a_full_sized_batch_is_taken(sender, receiver):
     assert [len(body(message)) for message in receive(receiver, count)] == [50_000] * count
 
 
-def test_a_message_above_the_limit_is_refused_and_the_sender_lives_on(sender, receiver):
+def test_a_message_above_the_limit_is_rejected_and_the_sender_continues(sender, receiver):
     with pytest.raises(MessageSizeExceededError):
         sender.send_messages(ServiceBusMessage(b"z" * (2 * 1024 * 1024)))
     sender.send_messages(ServiceBusMessage("still here"))
     assert body(receive_one(receiver)) == b"still here"
 
 
-def test_a_batch_with_one_bad_message_stores_nothing(client, queue, sender):
+def test_a_batch_with_one_invalid_message_stores_nothing(client, queue, sender):
     batch = sender.create_message_batch()
     batch.add_message(ServiceBusMessage("good before"))
     bad = ServiceBusMessage("bad", message_id="id")
-    # Past the SDK's own check, so that the broker has to find it.
+    # Set on the raw message to bypass the SDK's own check, so that the broker has to find it.
     bad.raw_amqp_message.properties.message_id = "i" * 129
     batch.add_message(bad)
     batch.add_message(ServiceBusMessage("good after"))

@@ -1,4 +1,4 @@
-"""The lock on a session: renewal by hand and by the SDK's renewer, its end, and what a poison message does to a session."""
+"""The lock on a session: manual renewal and the SDK's renewer, expiry, and the effect of a poison message on a session."""
 
 import datetime
 
@@ -8,9 +8,9 @@ from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostEr
 from steps import next_session, receive, receive_dead_letter, receive_one, send_in_session, text, texts, until
 
 LOCK = datetime.timedelta(seconds=60)
-# The renewer of the SDK renews a lock of at most 10 s when a quarter of it has passed.
+# The SDK's renewer renews a lock of at most 10 s when a quarter of it has passed.
 RENEWED_LOCK_SECONDS = 10
-# The broker detaches a receiver this long after its session lock has ended.
+# The delay between the expiry of a session lock and the detach of its receiver.
 DETACHED_AFTER = datetime.timedelta(seconds=2)
 
 
@@ -46,12 +46,13 @@ def test_the_renewer_keeps_the_session(client, flavour, create):
             assert receiver.peek_messages() == []
 
 
-def test_a_lost_session_is_told_on_settling(client, clock, queue):
+def test_settlement_in_a_lost_session_fails(client, clock, queue):
     send_in_session(client, queue, "s", "slow work")
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         late = receive_one(receiver)
         clock.pass_by(receiver.session.locked_until_utc + DETACHED_AFTER)
-        # The SDK waits for no answer to a settlement: it must have seen the detach. The broker sends that before it answers this.
+        # SDK quirk: it does not wait for the answer to a settlement, so it must have received the detach before. The
+        # broker sends the detach before it answers this call.
         with pytest.raises(SessionLockLostError):
             receiver.session.get_state()
         with pytest.raises(SessionLockLostError):
@@ -61,7 +62,7 @@ def test_a_lost_session_is_told_on_settling(client, clock, queue):
         assert (text(again), again.delivery_count) == ("slow work", 1)
 
 
-def test_a_lost_session_is_told_on_renewal_and_state(client, clock, queue):
+def test_renewal_and_state_of_a_lost_session_fail(client, clock, queue):
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         receiver.session.set_state("mine")
         clock.pass_by(receiver.session.locked_until_utc)
@@ -84,7 +85,7 @@ def test_a_lost_session_goes_to_the_next_receiver(client, clock, queue):
             next_one.complete_message(message)
 
 
-def test_a_poison_message_leaves_its_session(client, create):
+def test_a_poison_message_is_removed_from_its_session(client, create):
     queue = create(requires_session=True, max_delivery_count=2)
     send_in_session(client, queue, "s", "poison", "good")
     with client.get_queue_receiver(queue, session_id="s") as receiver:
@@ -107,7 +108,7 @@ def test_a_poison_message_can_block_its_session(client, create):
         assert text(receive_one(receiver)) == "behind"
 
 
-def test_a_poisoned_session_can_be_set_aside_for_those_who_name_it(client, create):
+def test_a_poisoned_session_can_be_set_aside_for_receivers_that_name_it(client, create):
     queue = create(requires_session=True, max_delivery_count=2, poison_session="set-aside")
     send_in_session(client, queue, "bad", "poison", "behind")
     with next_session(client, queue) as receiver:

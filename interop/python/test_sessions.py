@@ -1,4 +1,4 @@
-"""Sessions: one receiver at a time, order within, state, and many sessions shared by many receivers."""
+"""Sessions: one receiver at a time, order within a session, state, and many sessions shared by many receivers."""
 
 import contextlib
 import datetime
@@ -29,7 +29,7 @@ def queue(create):
     return create(requires_session=True)
 
 
-def test_a_named_session_gives_its_own_messages_in_order(client, queue):
+def test_a_named_session_delivers_its_own_messages_in_order(client, queue):
     send_in_session(client, queue, "red", "r1", "r2")
     send_in_session(client, queue, "blue", "b1")
     send_in_session(client, queue, "red", "r3")
@@ -43,14 +43,14 @@ def test_a_named_session_gives_its_own_messages_in_order(client, queue):
         assert receiver.receive_messages(max_wait_time=0.5) == []
 
 
-def test_a_session_without_messages_can_be_held_until_they_come(client, queue):
+def test_a_session_without_messages_can_be_held_until_they_arrive(client, queue):
     with client.get_queue_receiver(queue, session_id="early") as receiver:
         send_in_session(client, queue, "late", "not mine")
         send_in_session(client, queue, "early", "mine")
         assert text(receive_one(receiver)) == "mine"
 
 
-def test_session_ids_are_compared_without_case_and_shown_as_first_sent(client, queue):
+def test_session_ids_are_case_insensitive_and_returned_as_first_sent(client, queue):
     send_in_session(client, queue, "Order 7", "first")
     send_in_session(client, queue, "ORDER 7", "second")
     with next_session(client, queue) as receiver:
@@ -69,7 +69,7 @@ def test_two_receivers_get_two_sessions(client, queue):
     assert got == {"a": "in a", "b": "in b"}
 
 
-def test_the_wait_for_a_session_ends(client, queue):
+def test_the_wait_for_a_session_times_out(client, queue):
     started = time.monotonic()
     with pytest.raises(OperationTimeoutError):
         with next_session(client, queue, seconds=1):
@@ -77,7 +77,7 @@ def test_the_wait_for_a_session_ends(client, queue):
     assert time.monotonic() - started > 0.9
 
 
-def test_a_session_that_comes_while_somebody_waits_is_his(client, queue):
+def test_a_new_session_goes_to_a_waiting_receiver(client, queue):
     sending = threading.Timer(0.5, send_in_session, (client, queue, "awaited", "here"))
     sending.start()
     with next_session(client, queue) as receiver:
@@ -86,7 +86,7 @@ def test_a_session_that_comes_while_somebody_waits_is_his(client, queue):
     sending.join()
 
 
-def test_a_held_session_is_refused_to_others_and_free_when_closed(flavour, broker, queue):
+def test_a_held_session_is_rejected_for_others_and_released_on_close(flavour, broker, queue):
     with flavour.client(broker.connection_string, retry_total=0) as client:
         send_in_session(client, queue, "one", "work")
         with client.get_queue_receiver(queue, session_id="one"):
@@ -97,7 +97,7 @@ def test_a_held_session_is_refused_to_others_and_free_when_closed(flavour, broke
             assert text(receive_one(receiver)) == "work"
 
 
-def test_messages_of_a_closed_receiver_return_in_order_and_count(client, queue):
+def test_messages_of_a_closed_receiver_return_in_order_and_are_counted(client, queue):
     send_in_session(client, queue, "s", "first", "second")
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         receive(receiver, 2)
@@ -107,7 +107,7 @@ def test_messages_of_a_closed_receiver_return_in_order_and_count(client, queue):
         assert [message.delivery_count for message in messages] == [1, 1]
 
 
-def test_an_abandoned_message_comes_again_before_those_behind_it(client, queue):
+def test_an_abandoned_message_is_redelivered_before_its_successors(client, queue):
     send_in_session(client, queue, "s", "first", "second", "third")
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         receiver.abandon_message(receive_one(receiver))
@@ -116,7 +116,7 @@ def test_an_abandoned_message_comes_again_before_those_behind_it(client, queue):
         assert messages[0].delivery_count == 1
 
 
-def test_order_holds_in_every_session_while_workers_compete(flavour, broker, queue):
+def test_every_session_keeps_its_order_while_workers_compete(flavour, broker, queue):
     sessions, length = [f"s{number}" for number in range(6)], 15
     with flavour.client(broker.connection_string) as client:
         with client.get_queue_sender(queue) as sender:
@@ -137,7 +137,7 @@ def test_order_holds_in_every_session_while_workers_compete(flavour, broker, que
 
 
 def work(flavour, broker, queue, done, count):
-    """Takes one session after the other until everything is done."""
+    """Accepts one session after the other until all messages are done."""
     with flavour.client(broker.connection_string, retry_total=0) as client:
         while len(done) < count:
             with contextlib.suppress(OperationTimeoutError), next_session(client, queue, seconds=1) as receiver:
@@ -146,7 +146,7 @@ def work(flavour, broker, queue, done, count):
                     receiver.complete_message(message)
 
 
-def test_state_outlives_the_receiver_and_can_be_cleared(client, queue):
+def test_state_is_kept_after_the_receiver_closes_and_can_be_cleared(client, queue):
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         assert receiver.session.get_state() is None
         receiver.session.set_state("half way")
@@ -159,7 +159,7 @@ def test_state_outlives_the_receiver_and_can_be_cleared(client, queue):
         assert receiver.session.get_state() is None
 
 
-def test_a_state_that_is_too_large_is_refused_and_the_old_one_kept(client, queue):
+def test_a_state_that_is_too_large_is_rejected_and_the_old_one_is_kept(client, queue):
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         receiver.session.set_state(b"x" * 256 * 1024)
         with pytest.raises(ServiceBusError):
@@ -187,26 +187,26 @@ def test_many_sessions_are_listed_in_pages(client, queue):
     assert sorted(client.list_queue_sessions(queue)) == expected
 
 
-def test_a_session_receiver_on_a_plain_queue_is_refused(client, pool):
+def test_a_session_receiver_on_a_plain_queue_is_rejected(client, pool):
     with pytest.raises(ServiceBusError, match="not have sessions"):
         with client.get_queue_receiver(pool.take(), session_id="s"):
             pass
 
 
-def test_a_plain_receiver_on_a_session_queue_is_refused(client, queue):
+def test_a_plain_receiver_on_a_session_queue_is_rejected(client, queue):
     with pytest.raises(ServiceBusError, match="requires sessions"):
         with client.get_queue_receiver(queue) as receiver:
             receiver.receive_messages(max_wait_time=20)
 
 
-def test_a_message_without_session_id_is_refused(client, queue):
+def test_a_message_without_session_id_is_rejected(client, queue):
     with client.get_queue_sender(queue) as sender:
         with pytest.raises(ServiceBusError, match="requires sessions"):
             sender.send_messages([ServiceBusMessage("a", session_id="s"), ServiceBusMessage("b")])
     assert list(client.list_queue_sessions(queue)) == []
 
 
-def test_a_session_id_that_is_too_long_is_refused(client, queue):
+def test_a_session_id_that_is_too_long_is_rejected(client, queue):
     with pytest.raises(ServiceBusError, match="129 characters"):
         with client.get_queue_receiver(queue, session_id=TOO_LONG):
             pass
@@ -258,7 +258,7 @@ def test_dead_letters_of_a_session_queue_are_received_without_session(client, qu
     assert_empty(client, queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
 
 
-def test_peek_sees_one_session_only(client, queue):
+def test_peek_returns_one_session_only(client, queue):
     send_in_session(client, queue, "a", "a1", "a2")
     send_in_session(client, queue, "b", "b1")
     with client.get_queue_receiver(queue, session_id="a") as receiver:
@@ -272,7 +272,7 @@ def test_receive_and_delete_in_a_session(client, queue):
         assert receiver.peek_messages() == []
 
 
-def test_session_lock_times_are_told(client, create):
+def test_session_lock_times_are_returned(client, create):
     queue = create(requires_session=True, lock_duration_ms=30_000)
     rounding = datetime.timedelta(milliseconds=100)
     earliest = in_seconds(30) - rounding

@@ -1,4 +1,4 @@
-"""Every settlement over the link, and what the queue looks like after it."""
+"""Every settlement over the link, and the state of the queue after it."""
 
 import pytest
 from azure.servicebus import ServiceBusMessageState, ServiceBusSubQueue
@@ -14,7 +14,7 @@ def test_complete_removes(client, queue, receiver):
     assert_empty(client, queue)
 
 
-def test_settling_twice_is_refused(client, queue, receiver):
+def test_settling_twice_is_rejected(client, queue, receiver):
     send(client, queue, "once")
     message = receive_one(receiver)
     receiver.complete_message(message)
@@ -22,7 +22,7 @@ def test_settling_twice_is_refused(client, queue, receiver):
         receiver.complete_message(message)
 
 
-def test_abandon_returns_the_message_to_its_place_and_counts(client, queue, receiver):
+def test_abandon_returns_the_message_to_its_place_and_counts_a_delivery(client, queue, receiver):
     send(client, queue, "first", "second")
     first = receive_one(receiver)
     receiver.abandon_message(first)
@@ -35,7 +35,7 @@ def test_abandon_returns_the_message_to_its_place_and_counts(client, queue, rece
     assert text(receive_one(receiver)) == "second"
 
 
-def test_defer_sets_aside_until_asked_for_by_number(client, queue, receiver):
+def test_a_deferred_message_is_received_by_its_number_only(client, queue, receiver):
     send(client, queue, "later", "now")
     later = receive_one(receiver)
     locked_until = later.locked_until_utc
@@ -70,7 +70,7 @@ def test_dead_letter_moves_with_reason_and_description(client, queue, receiver):
     assert_empty(client, queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
 
 
-def test_dead_letter_without_words(client, queue, receiver):
+def test_dead_letter_without_a_reason(client, queue, receiver):
     send(client, queue, "poison")
     receiver.dead_letter_message(receive_one(receiver))
     with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
@@ -94,7 +94,7 @@ def test_deferred_messages_settle_through_management(client, queue, receiver, se
     assert_empty(client, queue)
 
 
-def test_several_deferred_messages_come_together(client, queue, receiver):
+def test_several_deferred_messages_are_received_together(client, queue, receiver):
     send(client, queue, "a", "b", "c")
     messages = receive(receiver, 3)
     for message in messages:

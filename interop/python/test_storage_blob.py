@@ -1,4 +1,4 @@
-"""Blobs as azure-storage-blob sees them: what is there beside the calls of the checkpoint stores, and how far it goes."""
+"""Blobs with azure-storage-blob: the supported calls beyond those of the checkpoint stores, and their limits."""
 
 import base64
 import datetime
@@ -37,7 +37,7 @@ STORAGE_KEY = "bm90IHRoZSB3ZWxsLWtub3duIG9uZQ=="
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory):
-    """With keys of its own on both edges."""
+    """A broker with its own keys for messaging and for storage."""
     folder = tmp_path_factory.mktemp("storage")
     broker = Broker(folder, keys=["app=secret:Send"], blob_port="127.0.0.1:0", storage_key=STORAGE_KEY).start()
     yield broker
@@ -88,7 +88,7 @@ def test_names(container, name):
 
 
 def test_metadata(container):
-    """Names and values come back as they were written."""
+    """Names and values are returned as written."""
     metadata = {"a1": "1", "a_1": "2", "ab": "3", "A_b": "x=y; z, \"q\" <&> ~", "latin": "é ß", "empty": ""}
     blob = container.get_blob_client("metadata")
     blob.upload_blob(b"", metadata=metadata)
@@ -144,7 +144,7 @@ def test_content_and_headers(container):
 
 
 def test_blobs_of_four_mebibytes(container):
-    """In one piece, in blocks because nobody knows the length before, and no larger."""
+    """Uploads in one piece, in blocks for an unknown length, and rejected above the limit."""
     content = bytes(range(256)) * 4096 * 4
     blob = container.get_blob_client("large")
     blob.upload_blob(content, validate_content=True)
@@ -181,7 +181,7 @@ def refused_with(status, code, call):
 
 @pytest.mark.parametrize("of", ["blob", "container"])
 def test_leases(container, of):
-    """The five calls, on a blob and on its container."""
+    """The five lease calls, on a blob and on its container."""
     blob = container.get_blob_client("leased")
     blob.upload_blob(b"content")
     client = blob if of == "blob" else container
@@ -207,7 +207,7 @@ def test_leases(container, of):
     other.release()
 
 
-def test_a_lease_guards_a_blob(container):
+def test_a_lease_protects_a_blob(container):
     blob = container.get_blob_client("guarded")
     blob.upload_blob(b"content")
     lease = blob.acquire_lease()
@@ -228,8 +228,8 @@ def test_a_lease_guards_a_blob(container):
     blob.delete_blob(lease=lease)
 
 
-def test_leases_and_large_blobs_outlive_the_broker(tmp_path):
-    """A crash, which leaves the log, and an orderly end, which leaves a snapshot."""
+def test_leases_and_large_blobs_survive_restarts(tmp_path):
+    """Restarts after a crash, which leaves the log, and after an orderly stop, which leaves a snapshot."""
     content = bytes(range(256)) * 4096 * 4
     broker = Broker(tmp_path, blob_port="127.0.0.1:0").start()
     try:
@@ -296,7 +296,7 @@ def test_shared_access_signatures(service, container):
             assert (refused.value.status_code, refused.value.error_code) == (403, "AuthenticationFailed")
 
 
-def test_the_well_known_key_is_no_key_beside_real_ones(storage, service):
+def test_the_well_known_key_is_rejected_if_another_is_configured(storage, service):
     known = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
     text = storage.storage_connection_string.replace(STORAGE_KEY, known)
     assert storage.storage_connection_string != text
@@ -306,7 +306,7 @@ def test_the_well_known_key_is_no_key_beside_real_ones(storage, service):
     assert (refused.value.status_code, refused.value.error_code) == (403, "AuthenticationFailed")
 
 
-def test_what_is_not_served_says_what_is(service, container):
+def test_an_unsupported_call_is_rejected_with_a_reason(service, container):
     blob = container.get_blob_client("blob")
     blob.upload_blob(b"content")
     calls = [

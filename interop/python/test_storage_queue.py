@@ -1,4 +1,4 @@
-"""Queue Storage over the same queues: `azure-storage-queue` with both of its faces."""
+"""Queue Storage over the same queues: `azure-storage-queue` in both flavours."""
 
 import datetime
 import time
@@ -20,12 +20,12 @@ def refused_with(code, call, *arguments, error=HttpResponseError, **options):
     assert refused.value.error_code == code
 
 
-def test_queues_are_made_listed_and_removed(service):
+def test_queues_are_created_listed_and_deleted(service):
     stem = fresh("many")
     names = [f"{stem}-{number}" for number in range(7)]
     for name in names:
         service.create_queue(name, metadata={"colour": name})
-    # The SDK tells of a queue that is there even where the service does not mind: it has the same metadata.
+    # The SDK reports an existing queue even where the service accepts the call because the metadata is the same.
     for colour in (names[0], "other"):
         refused_with("QueueAlreadyExists", service.create_queue, names[0], metadata={"colour": colour}, error=ResourceExistsError)
     listed = [item for item in service.list_queues(name_starts_with=stem, include_metadata=True, results_per_page=3)]
@@ -60,7 +60,7 @@ def test_put_get_and_delete(queue):
     refused_with("MessageNotFound", queue.delete_message, message, error=ResourceNotFoundError)
 
 
-def test_what_is_not_deleted_comes_again(queue, storage_clock):
+def test_an_undeleted_message_is_delivered_again(queue, storage_clock):
     queue.send_message("tried")
     [first] = take(queue, visibility_timeout=60)
     storage_clock.advance(60)
@@ -71,16 +71,16 @@ def test_what_is_not_deleted_comes_again(queue, storage_clock):
     queue.delete_message(again)
 
 
-def test_put_for_later_and_get_many(queue, storage_clock):
+def test_put_with_a_delay_and_get_many(queue, storage_clock):
     queue.send_message("later", visibility_timeout=300)
     for number in range(5):
         queue.send_message(str(number))
     assert contents(take(queue, max_messages=10)) == ["0", "1", "2", "3", "4"]
     storage_clock.advance(300)
-    until(lambda: "later" in contents(take(queue)), "the one for later")
+    until(lambda: "later" in contents(take(queue)), "the delayed message")
 
 
-def test_peek_takes_nothing(queue):
+def test_peek_removes_nothing(queue):
     queue.send_message("seen")
     for _ in range(2):
         [peeked] = queue.peek_messages(max_messages=5)
@@ -103,7 +103,7 @@ def test_a_message_expires(queue, storage_clock):
     assert take(queue) == []
 
 
-def test_a_signature_allows_what_it_says(storage, service, queue):
+def test_a_signature_permits_its_operations_only(storage, service, queue):
     key = service.credential.account_key
     expiry = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
     options = {"permission": QueueSasPermissions(add=True), "expiry": expiry}
@@ -116,13 +116,13 @@ def test_a_signature_allows_what_it_says(storage, service, queue):
     refused_with("AuthenticationFailed", late.send_message, "late", error=ClientAuthenticationError)
 
 
-def test_a_wrong_key(flavour, storage):
+def test_a_wrong_key_is_rejected(flavour, storage):
     place = storage.storage_connection_string.replace("AccountKey=", "AccountKey=AAAA")
     with flavour.storage_queues(place) as service:
         refused_with("AuthenticationFailed", service.create_queue, "never", error=ClientAuthenticationError)
 
 
-def test_what_is_not_supported_says_so(queue):
+def test_an_unsupported_call_is_rejected(queue):
     in_an_hour = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
     policy = AccessPolicy(permission=QueueSasPermissions(read=True), expiry=in_an_hour)
     with pytest.raises(HttpResponseError) as refused:
@@ -141,7 +141,7 @@ def test_the_same_queue_over_amqp(storage, queue):
     assert contents(take(queue)) == ["from amqp"]
 
 
-def test_a_restart_forgets_nothing(tmp_path):
+def test_queues_and_messages_survive_a_restart(tmp_path):
     broker = Broker(tmp_path, queue_port="127.0.0.1:0").start()
     try:
         open_queue = lambda: QueueClient.from_connection_string(broker.storage_connection_string, "kept")  # noqa: E731

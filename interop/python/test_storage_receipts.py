@@ -1,4 +1,4 @@
-"""Storage queues further: what becomes of receipts, places and poison, who may do what, and queues that AMQP clients share."""
+"""Storage queues in detail: receipts, order, poison messages, access, and queues shared with AMQP clients."""
 
 import datetime
 
@@ -29,7 +29,7 @@ def refused(call, *arguments, error=HttpResponseError, **options):
     return refusal.value.error_code
 
 
-def test_the_receipt_of_a_send_is_good_until_somebody_takes_the_message(queue):
+def test_the_receipt_of_a_send_is_valid_until_the_message_is_received(queue):
     for visibility_timeout in (0, 60):
         sent = queue.send_message("regretted", visibility_timeout=visibility_timeout)
         queue.delete_message(sent)
@@ -39,7 +39,7 @@ def test_the_receipt_of_a_send_is_good_until_somebody_takes_the_message(queue):
     queue.delete_message(taken)
 
 
-def test_a_late_worker_may_still_delete_what_nobody_else_took(queue, storage_clock):
+def test_an_expired_receipt_is_valid_until_the_message_is_received_again(queue, storage_clock):
     queue.send_message("slow")
     [message] = take(queue, visibility_timeout=60)
     storage_clock.advance(60)
@@ -47,7 +47,7 @@ def test_a_late_worker_may_still_delete_what_nobody_else_took(queue, storage_clo
     assert take(queue) == []
 
 
-def test_a_change_keeps_place_and_id_and_hides_for_longer(queue, storage_clock):
+def test_an_update_keeps_place_and_id_and_extends_invisibility(queue, storage_clock):
     for content in ("first", "second"):
         queue.send_message(content)
     message = queue.receive_message(visibility_timeout=60)
@@ -62,7 +62,7 @@ def test_a_change_keeps_place_and_id_and_hides_for_longer(queue, storage_clock):
     assert (messages[0].id, messages[0].inserted_on) == (message.id, message.inserted_on)
 
 
-def test_poison_is_known_by_its_dequeue_count(queue):
+def test_a_poison_message_is_detected_by_its_dequeue_count(queue):
     queue.send_message("poison")
     queue.send_message("fine")
     done, poison = [], []
@@ -79,7 +79,7 @@ def test_poison_is_known_by_its_dequeue_count(queue):
     assert (done, poison) == (["fine"], ["poison"])
 
 
-def test_only_so_much_and_so_long(queue):
+def test_limits_of_size_and_time(queue):
     queue.send_message("ä" * 32_768)
     assert refused(queue.send_message, "x" * 65_537) == "RequestBodyTooLarge"
     assert refused(queue.send_message, "x", visibility_timeout=7 * 86_400 + 1) == "OutOfRangeQueryParameterValue"
@@ -89,12 +89,12 @@ def test_only_so_much_and_so_long(queue):
     assert forever.expires_on.year == 9999
 
 
-def test_names_that_the_service_refuses(service):
+def test_names_that_the_service_rejects(service):
     for name, code in (("ab", "OutOfRangeInput"), ("Upper", "InvalidResourceName"), ("a--b", "InvalidResourceName")):
         assert refused(service.create_queue, name) == code
 
 
-def test_properties_are_shown_and_cannot_be_changed(service):
+def test_service_properties_are_returned_and_cannot_be_changed(service):
     shown = service.get_service_properties()
     assert not shown["hour_metrics"].enabled and not shown["analytics_logging"].read and shown["cors"] == []
     service.set_service_properties(hour_metrics=Metrics(enabled=False, retention_policy=RetentionPolicy(enabled=False)))
@@ -102,7 +102,7 @@ def test_properties_are_shown_and_cannot_be_changed(service):
         assert refused(service.set_service_properties, **change) == "NotImplemented"
 
 
-def test_an_accounts_signature(storage, service, queue):
+def test_an_account_signature(storage, service, queue):
     expiry = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
     key, url = service.credential.account_key, service.url
 
@@ -121,7 +121,7 @@ def test_an_accounts_signature(storage, service, queue):
     assert refused(lister.get_queue_client(queue.queue_name).clear_messages) == "AuthorizationResourceTypeMismatch"
 
 
-def test_amqp_messages_have_texts_and_ids_here(storage, queue):
+def test_amqp_messages_have_text_and_id(storage, queue):
     guid = "c8847220-5552-4956-b654-0a7c845e0ff9"
     bodies = [("plain", guid), (b"\xff\xfe", "order 17"), ("häuser", None)]
     with Sync().client(storage.connection_string) as client, client.get_queue_sender(queue.queue_name) as sender:
@@ -130,7 +130,7 @@ def test_amqp_messages_have_texts_and_ids_here(storage, queue):
         messages = take(queue, messages_per_page=32, visibility_timeout=30)
         assert contents(messages) == ["plain", "//4=", "häuser"]
         assert messages[0].id == guid and len({message.id for message in messages}) == 3
-        # Their ids stay, and what else they say does too when their text is changed.
+        # An update of the text keeps the ids and the other properties.
         for message in messages:
             queue.update_message(message, content=f"new {message.content}", visibility_timeout=0)
         again = take(queue, messages_per_page=32, visibility_timeout=30)
@@ -145,14 +145,14 @@ def test_amqp_messages_have_texts_and_ids_here(storage, queue):
             assert [message.application_properties for message in received] == [{b"colour": b"red"}] * 3
             assert [message.delivery_count for message in received] == [2] * 3
             for message, old in zip(received, again):
-                # The other side holds it now.
+                # The AMQP receiver holds the lock now.
                 assert refused(queue.delete_message, old) == "PopReceiptMismatch"
                 receiver.complete_message(message)
     assert take(queue) == []
     assert refused(queue.delete_message, again[0], error=ResourceNotFoundError) == "MessageNotFound"
 
 
-def test_what_amqp_gives_back_is_there_for_rest_and_the_other_way_round(storage, queue):
+def test_messages_released_over_amqp_are_visible_over_rest_and_the_reverse(storage, queue):
     queue.send_message("shared")
     with Sync().client(storage.connection_string) as client:
         with client.get_queue_receiver(queue.queue_name, max_wait_time=30) as receiver:
@@ -167,7 +167,7 @@ def test_what_amqp_gives_back_is_there_for_rest_and_the_other_way_round(storage,
     assert queue.get_queue_properties().approximate_message_count == 0
 
 
-def test_a_restart_keeps_what_is_hidden_hidden(tmp_path):
+def test_a_restart_keeps_hidden_messages_hidden(tmp_path):
     broker = Broker(tmp_path, queue_port="127.0.0.1:0").start()
     try:
         open_queue = lambda: QueueClient.from_connection_string(broker.storage_connection_string, "kept")  # noqa: E731

@@ -1,4 +1,4 @@
-"""The stories that the documentation tells, word by word."""
+"""The stories of the documentation, run as printed there."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
 def tell(pattern, *arguments, timeout=140):
-    """What the story of a pattern prints; it must end well."""
+    """Runs the story of a pattern and returns its output. The story must exit with status 0."""
     command = [sys.executable, str(EXAMPLES / pattern / "story.py"), *arguments]
     story = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     assert story.returncode == 0, story.stdout + story.stderr
@@ -22,7 +22,8 @@ def tell(pattern, *arguments, timeout=140):
 
 
 def test_competing_consumers(tmp_path):
-    # The workers renew their locks, and a busy machine lets them come late: nothing but the poison may fail three times.
+    # The workers renew their locks, and on a busy machine they can be late: only the poison message is permitted to
+    # fail three times.
     broker = Broker(tmp_path, ["orders,lock=5s,max-delivery=3"]).start()
     try:
         story = tell("competing-consumers", broker.connection_string, "orders")
@@ -68,6 +69,6 @@ def test_sensor_homes(tmp_path):
 def test_priority_classes(tmp_path):
     story = tell("priority-classes", "--peeklock", os.environ["PEEKLOCK_BIN"], "--seconds", "20", "--out", str(tmp_path))
     for policy in ("fifo", "strict", "aged", "weighted"):
-        assert f"\n{policy}: " in story, "what each policy promises was seen"
+        assert f"\n{policy}: " in story, "each policy must be demonstrated"
     panels = ElementTree.parse(tmp_path / "waits.svg").getroot().findall("{http://www.w3.org/2000/svg}g")
     assert [panel.get("aria-label") for panel in panels] == ["fifo", "strict", "aged", "weighted"]

@@ -1,4 +1,4 @@
-"""The same over TLS, with the broker's own certificate as the only trusted one."""
+"""The main operations over TLS, with the broker's own certificate as the only trusted one."""
 
 import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
@@ -9,7 +9,7 @@ from steps import assert_empty, body, receive, receive_one, send, text, texts
 
 
 def tls_client(flavour, broker, key=KEY, **options):
-    """Without the emulator flag the SDK talks TLS but drops the port; a custom endpoint brings the port back."""
+    """Returns a client over TLS. Without the emulator flag the SDK uses TLS but drops the port; a custom endpoint restores it."""
     host = broker.tls_address.rpartition(":")[0]
     connection_string = f"Endpoint=sb://{host}/;SharedAccessKeyName={KEY_NAME};SharedAccessKey={key}"
     options = {"connection_verify": broker.certificate} | options
@@ -65,14 +65,14 @@ def test_management_works(client, queue, receiver):
     assert message.locked_until_utc >= before
 
 
-def test_an_untrusted_certificate_ends_the_connection(flavour, broker, queue):
+def test_an_untrusted_certificate_fails_the_connection(flavour, broker, queue):
     with tls_client(flavour, broker, connection_verify=None, retry_total=0) as client:
         with pytest.raises(ServiceBusError):
             send(client, queue, "never")
 
 
-def test_a_wrong_key_is_refused(flavour, broker, queue):
+def test_a_wrong_key_is_rejected(flavour, broker, queue):
     with tls_client(flavour, broker, key="not the key", retry_total=0) as client:
-        # SDK quirk: with a custom endpoint it calls every refusal a connection error, but keeps the condition.
+        # SDK quirk: with a custom endpoint it reports every rejection as a connection error, but keeps the condition.
         with pytest.raises(ServiceBusError, match="amqp:client-error"):
             send(client, queue, "never")

@@ -1,4 +1,4 @@
-"""Topics: one message, and a copy of its own for every subscription, with all that a queue can do."""
+"""Topics: each subscription gets a separate copy of a message, with all features of a queue."""
 
 import datetime
 
@@ -22,7 +22,7 @@ def test_every_subscription_gets_every_message(client, topics):
         assert taken(client, topic, subscription, 20) == sent
 
 
-def test_a_message_arrives_with_all_it_has(client, topics):
+def test_a_message_arrives_with_all_its_properties(client, topics):
     topic = topics.create("all")
     message = ServiceBusMessage(
         b"\x00\xff body",
@@ -60,7 +60,7 @@ def test_a_batch_is_fanned_out_as_a_whole(client, topics):
     assert taken(client, topic, "two", 50) == sent
 
 
-def test_a_topic_without_subscriptions_takes_messages_and_keeps_none(client, topics):
+def test_a_topic_without_subscriptions_accepts_messages_and_stores_none(client, topics):
     topic = topics.create()
     publish(client, topic, "into the void")
     topics.admin.create_subscription(topic, "late")
@@ -68,7 +68,7 @@ def test_a_topic_without_subscriptions_takes_messages_and_keeps_none(client, top
     assert taken(client, topic, "late", 1) == ["for the late one"]
 
 
-def test_what_one_subscription_does_is_its_own_affair(client, topics):
+def test_subscriptions_settle_independently(client, topics):
     topic = topics.create("one", "two")
     publish(client, topic, "shared")
     with client.get_subscription_receiver(topic, "one") as receiver:
@@ -107,7 +107,7 @@ def test_receive_and_delete(client, topics):
     assert topics.counts(topic, "all") == (0, 0)
 
 
-def test_poison_messages_are_set_aside_per_subscription(client, topics):
+def test_poison_messages_are_dead_lettered_per_subscription(client, topics):
     topic = topics.create(("strict", {"max_delivery_count": 1}), ("patient", {"max_delivery_count": 5}))
     publish(client, topic, "poison")
     for subscription in ("strict", "patient"):
@@ -119,7 +119,7 @@ def test_poison_messages_are_set_aside_per_subscription(client, topics):
     assert alive.delivery_count == 1
 
 
-def test_a_lock_ends_and_the_message_comes_again(client, clock, topics):
+def test_an_expired_lock_redelivers_the_message(client, clock, topics):
     topic = topics.create("short")
     publish(client, topic, "again")
     with client.get_subscription_receiver(topic, "short") as receiver:
@@ -146,7 +146,7 @@ def test_sessions_on_a_subscription(client, topics):
     assert taken(client, topic, "plain", 6) == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
-def test_a_copy_without_a_session_is_set_aside_where_one_is_needed(client, topics):
+def test_a_copy_without_a_required_session_is_dead_lettered(client, topics):
     topic = topics.create(("sessions", {"requires_session": True}), "plain")
     publish(client, topic, "no session")
     [dead] = take(client, topic, "sessions", 1, **DEAD)
@@ -171,7 +171,7 @@ def test_scheduled_messages_reach_the_subscriptions_when_due(client, clock, topi
     assert topics.admin.get_topic_runtime_properties(topic).scheduled_message_count == 0
 
 
-def test_a_subscription_that_comes_before_the_time_gets_the_scheduled_message(client, clock, topics):
+def test_a_subscription_created_before_the_due_time_gets_the_scheduled_message(client, clock, topics):
     topic = topics.create()
     with client.get_topic_sender(topic) as sender:
         sender.schedule_messages(ServiceBusMessage("due"), in_seconds(60))
@@ -180,15 +180,15 @@ def test_a_subscription_that_comes_before_the_time_gets_the_scheduled_message(cl
     assert taken(client, topic, "later", 1) == ["due"]
 
 
-def test_times_to_live(client, topics):
+def test_time_to_live(client, topics):
     topic = topics.create(
         ("keeps", {"dead_lettering_on_message_expiration": True}),
         ("short", {"default_message_time_to_live": SECOND}),
         default_message_time_to_live=datetime.timedelta(hours=1),
     )
     publish(client, topic, ServiceBusMessage("brief", time_to_live=SECOND), "long")
-    until(lambda: topics.counts(topic, "keeps") == (1, 1), "the end of the brief message")
-    until(lambda: topics.counts(topic, "short") == (0, 0), "the end of both")
+    until(lambda: topics.counts(topic, "keeps") == (1, 1), "the expiry of the short-lived message")
+    until(lambda: topics.counts(topic, "short") == (0, 0), "the expiry of both messages")
     [dead] = take(client, topic, "keeps", 1, **DEAD)
     assert (text(dead), dead.dead_letter_reason) == ("brief", "TTLExpiredException")
     [alive] = take(client, topic, "keeps", 1)
@@ -241,7 +241,7 @@ def test_a_queue_forwards_to_a_topic(client, topics, create):
     assert taken(client, topic, "two", 1) == ["through"]
 
 
-def test_dead_letters_of_a_subscription_go_on(client, topics, create):
+def test_dead_letters_of_a_subscription_are_forwarded(client, topics, create):
     graveyard = create()
     topic = topics.create(("mortal", {"forward_dead_lettered_messages_to": graveyard}))
     publish(client, topic, "poison")
@@ -253,13 +253,13 @@ def test_dead_letters_of_a_subscription_go_on(client, topics, create):
     assert dead.dead_letter_source.lower() == f"{topic}/subscriptions/mortal"
 
 
-def test_nobody_receives_from_a_topic(client, topics):
+def test_a_topic_rejects_receivers(client, topics):
     topic = topics.create("one")
     with pytest.raises(ServiceBusError), client.get_queue_receiver(topic) as receiver:
         receiver.receive_messages(max_wait_time=20)
 
 
-def test_nobody_sends_to_a_subscription(client, topics):
+def test_a_subscription_rejects_senders(client, topics):
     topic = topics.create("one")
     with pytest.raises(ServiceBusError):
         publish(client, f"{topic}/Subscriptions/one", "direct")
@@ -275,13 +275,13 @@ def test_unknown_topics_and_subscriptions(client, topics):
             receiver.receive_messages(max_wait_time=20)
 
 
-def test_names_are_compared_without_case(client, topics):
+def test_names_are_case_insensitive(client, topics):
     topic = topics.create("Audit")
     publish(client, topic.upper(), "seen")
     assert taken(client, topic.upper(), "aUDIT", 1) == ["seen"]
 
 
-def test_a_disabled_topic_takes_nothing_and_a_disabled_subscription_gives_nothing(client, topics):
+def test_a_disabled_topic_rejects_sends_and_a_disabled_subscription_rejects_receives(client, topics):
     topic = topics.create("one")
     publish(client, topic, "before")
     shown = topics.admin.get_topic(topic)
@@ -300,7 +300,7 @@ def test_a_disabled_topic_takes_nothing_and_a_disabled_subscription_gives_nothin
     assert taken(client, topic, "one", 1) == ["before"]
 
 
-def test_a_large_message_is_there_once_for_each(client, topics):
+def test_a_large_message_arrives_once_per_subscription(client, topics):
     topic = topics.create("one", "two", max_message_size_in_kilobytes=8 * 1024)
     large = bytes(number % 251 for number in range(3 << 20))
     publish(client, topic, ServiceBusMessage(large))
@@ -311,7 +311,7 @@ def test_a_large_message_is_there_once_for_each(client, topics):
             receiver.complete_message(message)
 
 
-def test_a_deleted_subscription_is_gone_and_starts_anew(client, topics):
+def test_a_deleted_subscription_is_empty_when_created_again(client, topics):
     topic = topics.create("one", "two")
     publish(client, topic, "old")
     topics.admin.delete_subscription(topic, "one")
@@ -321,7 +321,7 @@ def test_a_deleted_subscription_is_gone_and_starts_anew(client, topics):
     assert taken(client, topic, "two", 2) == ["old", "new"]
 
 
-def test_a_deleted_topic_takes_its_subscriptions_with_it(client, topics):
+def test_deleting_a_topic_deletes_its_subscriptions(client, topics):
     topic = topics.create("one")
     publish(client, topic, "lost")
     topics.admin.delete_topic(topic)
@@ -332,7 +332,7 @@ def test_a_deleted_topic_takes_its_subscriptions_with_it(client, topics):
     assert list(topics.admin.list_subscriptions(topic)) == []
 
 
-def test_hundred_subscriptions(client, topics):
+def test_a_hundred_subscriptions(client, topics):
     names = [f"s{number:02}" for number in range(100)]
     topic = topics.create(*names)
     publish(client, topic, "to all")

@@ -1,4 +1,4 @@
-"""Transactions: all or nothing, over sends to any queue and settlements of one."""
+"""Transactions: atomic sends to any queue and settlements of one."""
 
 import pathlib
 import subprocess
@@ -16,7 +16,7 @@ from transactions import ACCEPTED, Coordinator, Transaction
 UNKNOWN = "amqp:transaction:unknown-id"
 ROLLED_BACK = "amqp:transaction:rollback"
 REJECTED, MODIFIED = 0x25, 0x27
-# The default of a queue.
+# The default lock duration of a queue.
 LOCK_SECONDS = 60
 
 
@@ -46,7 +46,7 @@ class Line:
         self.receiver = connection.create_receiver(queue, credit=0)
 
     def given(self, body):
-        """A message in the queue that this line has received and not settled."""
+        """Sends a message to the queue and receives it without settlement."""
         self.sender.send(message(body))
         self.receiver.receive()
 
@@ -64,12 +64,12 @@ def message(body):
 
 
 def counts(management, queue):
-    """Locked messages are active ones, too."""
+    """Returns the counts of the queue. Locked messages also count as active."""
     shown = management.show_queue(queue)
     return {"active": shown["activeCount"], "locked": shown["lockedCount"], "dead-letter": shown["deadLetterCount"]}
 
 
-def test_sends_appear_with_the_commit(coordinator, lines):
+def test_sends_become_visible_with_the_commit(coordinator, lines):
     one, two = lines
     transaction = coordinator.begin()
     assert transaction.send(one.sender, "a") == ACCEPTED
@@ -83,7 +83,7 @@ def test_sends_appear_with_the_commit(coordinator, lines):
     assert one.drain() == ["c"]
 
 
-def test_a_rollback_leaves_nothing(coordinator, lines):
+def test_a_rollback_stores_nothing(coordinator, lines):
     one, two = lines
     transaction = coordinator.begin()
     transaction.send(one.sender, "a")
@@ -105,7 +105,7 @@ def test_a_message_moves_from_queue_to_queue(coordinator, management, lines):
     assert counts(management, source.queue) == {"active": 0, "locked": 0, "dead-letter": 0}
 
 
-def test_a_rolled_back_settlement_brings_the_message_again(clock, coordinator, lines):
+def test_a_rolled_back_settlement_redelivers_the_message(clock, coordinator, lines):
     source, target = lines
     source.given("work")
     transaction = coordinator.begin()
@@ -145,7 +145,7 @@ def test_every_settlement_can_be_part_of_a_transaction(coordinator, management, 
     assert (again.body, again.delivery_count) == ("back", 1)
 
 
-def test_an_id_that_is_unknown_is_refused(coordinator, lines):
+def test_an_unknown_transaction_id_is_rejected(coordinator, lines):
     line, _ = lines
     stranger = Transaction(coordinator, b"\x00\x00\x30\x39")
     assert stranger.send(line.sender, "x") == UNKNOWN
@@ -159,7 +159,7 @@ def test_an_id_that_is_unknown_is_refused(coordinator, lines):
     assert line.drain() == []
 
 
-def test_an_id_of_another_connection_is_refused(broker, coordinator, lines):
+def test_a_transaction_id_of_another_connection_is_rejected(broker, coordinator, lines):
     line, _ = lines
     line.given("work")
     connection = connect(broker)
@@ -172,7 +172,7 @@ def test_an_id_of_another_connection_is_refused(broker, coordinator, lines):
     connection.close()
 
 
-def test_a_lost_lock_refuses_the_whole_transaction(clock, coordinator, lines):
+def test_a_lost_lock_rejects_the_whole_transaction(clock, coordinator, lines):
     source, target = lines
     source.given("work")
     late = source.receiver.fetcher.unsettled.popleft()
@@ -186,7 +186,7 @@ def test_a_lost_lock_refuses_the_whole_transaction(clock, coordinator, lines):
     assert target.drain() == []
 
 
-def test_a_lock_that_runs_out_before_the_commit_refuses_it(clock, coordinator, connection, lines):
+def test_a_lock_that_expires_before_the_commit_rejects_it(clock, coordinator, connection, lines):
     source, target = lines
     source.given("work")
     transaction = coordinator.begin()
@@ -199,7 +199,7 @@ def test_a_lock_that_runs_out_before_the_commit_refuses_it(clock, coordinator, c
     assert target.drain() == []
 
 
-def test_a_send_that_cannot_be_stored_refuses_the_whole_transaction(coordinator, connection, create, management):
+def test_a_rejected_send_rejects_the_whole_transaction(coordinator, connection, create, management):
     source, target = Line(connection, create(max_size=2000)), Line(connection, create())
     source.given("work")
     transaction = coordinator.begin()
@@ -223,7 +223,7 @@ def test_messages_of_two_queues_cannot_be_settled_together(clock, coordinator, l
     assert [line.receiver.receive().body for line in lines] == ["a", "b"]
 
 
-def test_transactions_do_not_disturb_each_other(coordinator, lines):
+def test_concurrent_transactions_are_independent(coordinator, lines):
     line, _ = lines
     kept, dropped = coordinator.begin(), coordinator.begin()
     kept.send(line.sender, "kept 1")
@@ -336,7 +336,7 @@ def test_large_messages_are_part_of_a_transaction_and_survive_a_kill(tmp_path):
         dropped = coordinator.begin()
         assert dropped.send(lines["source"].sender, "x" * 3_000_000) == ACCEPTED
         assert dropped.roll_back() == ACCEPTED
-        until(lambda: not bodies_on_disk(), "a disk without large bodies")
+        until(lambda: not bodies_on_disk(), "the large bodies to be deleted")
 
         lines["source"].given("work")
         transaction = coordinator.begin()
@@ -352,7 +352,7 @@ def test_large_messages_are_part_of_a_transaction_and_survive_a_kill(tmp_path):
             receiver = connection.create_receiver(queue, credit=0)
             assert receiver.receive().body == text
             receiver.accept()
-        until(lambda: not bodies_on_disk(), "a disk without large bodies")
+        until(lambda: not bodies_on_disk(), "the large bodies to be deleted")
         connection.close()
     finally:
         broker.stop()

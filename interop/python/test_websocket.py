@@ -1,4 +1,4 @@
-"""AMQP in WebSockets, for those whom a firewall leaves no other way."""
+"""AMQP over WebSockets, for networks whose firewall permits nothing else."""
 
 import pytest
 from azure.servicebus import ServiceBusMessage, TransportType
@@ -12,7 +12,7 @@ WEBSOCKET = TransportType.AmqpOverWebsocket
 
 
 def plain(flavour, broker, address, key=KEY, **options):
-    """The SDK dials the custom endpoint; whom it believes to talk to is in the connection string."""
+    """Returns a client over WebSockets. The SDK dials the custom endpoint; the connection string contains the host of the AMQP open."""
     return flavour.client(
         connection_string("localhost", KEY_NAME, key),
         transport_type=WEBSOCKET,
@@ -73,20 +73,20 @@ def test_topics(client, topics):
     assert taken(client, topic, "one", 1) == ["around the wall"]
 
 
-def test_a_wrong_key_is_refused(flavour, broker, queue):
+def test_a_wrong_key_is_rejected(flavour, broker, queue):
     with plain(flavour, broker, broker.http_address, key="not the key", retry_total=0) as client:
         with pytest.raises(ServiceBusError):
             send(client, queue, "never")
 
 
-def test_an_untrusted_certificate_ends_the_connection(flavour, broker, queue):
+def test_an_untrusted_certificate_fails_the_connection(flavour, broker, queue):
     with secure(flavour, broker, broker.tls_address, connection_verify=None, retry_total=0) as client:
         with pytest.raises(ServiceBusError):
             send(client, queue, "never")
 
 
 def test_an_idle_connection_is_kept(flavour, broker, queue):
-    """The asyncio SDK pings every ten seconds and gives up without an answer."""
+    """The asyncio SDK pings every ten seconds and closes the connection without an answer."""
     with plain(flavour, broker, broker.http_address) as client:
         with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
             sender.send_messages(ServiceBusMessage("first"))

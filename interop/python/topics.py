@@ -1,4 +1,4 @@
-"""Topics, subscriptions and rules for the scenarios, and what is received from them."""
+"""Topics, subscriptions and rules for the scenarios, and receives from subscriptions."""
 
 import itertools
 
@@ -10,7 +10,7 @@ DEFAULT_RULE = "$Default"
 
 
 class Topics:
-    """Makes topics with names of their own."""
+    """Creates topics with unique names."""
 
     numbers = itertools.count()
 
@@ -18,7 +18,7 @@ class Topics:
         self.admin = admin
 
     def create(self, *subscriptions, **settings):
-        """Subscriptions are names, or names with settings. Gives the topic's name."""
+        """Creates a topic and returns its name. Subscriptions are names, or names with settings."""
         topic = f"topic-{next(self.numbers)}"
         self.admin.create_topic(topic, **settings)
         for subscription in subscriptions:
@@ -27,7 +27,7 @@ class Topics:
         return topic
 
     def filtered(self, **filters):
-        """A topic with one subscription per filter, which is its only rule. Gives the topic's name."""
+        """Creates a topic with one subscription per filter, its only rule. Returns the topic's name."""
         topic = self.create(*filters)
         for name, filter in filters.items():
             self.replace_rules(topic, name, filter)
@@ -38,21 +38,21 @@ class Topics:
         self.admin.delete_rule(topic, subscription, DEFAULT_RULE)
 
     def counts(self, topic, subscription):
-        """Messages that can be received, and dead letters."""
+        """Returns the numbers of receivable and of dead-lettered messages."""
         shown = self.admin.get_subscription_runtime_properties(topic, subscription)
         return shown.active_message_count, shown.dead_letter_message_count
 
 
 def publish(client, topic, *messages):
-    """Messages are bodies, or whole messages."""
+    """Sends messages or bodies to the topic."""
     whole = [message if isinstance(message, ServiceBusMessage) else ServiceBusMessage(message) for message in messages]
     with client.get_topic_sender(topic) as sender:
-        # The SDK sends a list as a batch, and a batch may not be as large as a single message.
+        # The SDK sends a list as a batch, and the size limit of a batch is below that of a single message.
         sender.send_messages(whole if len(whole) > 1 else whole[0])
 
 
 def take(client, topic, subscription, count, **options):
-    """Receives and completes `count` messages, and nothing more is there."""
+    """Receives and completes `count` messages, and asserts that no more exist."""
     with client.get_subscription_receiver(topic, subscription, **options) as receiver:
         messages = receive(receiver, count) if count else []
         for message in messages:

@@ -1,4 +1,4 @@
-"""AMQP transactions with a plain client: the Python SDK has none."""
+"""AMQP transactions with a plain client, because the Python SDK does not support them."""
 
 from proton import Delivery, Described, Message, Terminus, symbol, ulong
 from proton.reactor import SenderOption
@@ -17,7 +17,7 @@ class ToCoordinator(SenderOption):
 
 
 class Coordinator:
-    """A control link. Transactions begun on it end with it."""
+    """A control link. A transaction ends with the control link on which it began."""
 
     def __init__(self, connection):
         self.connection = connection
@@ -28,7 +28,7 @@ class Coordinator:
         return Transaction(self, bytes(transaction_id))
 
     def discharge(self, transaction_id, fail):
-        """Gives "accepted", or the condition of the refusal."""
+        """Returns "accepted", or the condition of the rejection."""
         delivery = self.control("amqp:discharge:list", [transaction_id, fail])
         return ACCEPTED if delivery.remote_state == Delivery.ACCEPTED else delivery.remote.condition.name
 
@@ -47,11 +47,11 @@ class Transaction:
     def __init__(self, coordinator, transaction_id):
         self.coordinator = coordinator
         self.id = transaction_id
-        # Deliveries that are settled in it, and the receivers that have them.
+        # Deliveries that the transaction settles, each with its receiver.
         self.retired = []
 
     def send(self, sender, body, **properties):
-        """Gives "accepted", or the condition of the refusal."""
+        """Returns "accepted", or the condition of the rejection."""
         delivery = sender.link.send(Message(body=body, **properties))
         delivery.local.data = [self.id]
         delivery.update(TRANSACTIONAL)
@@ -65,7 +65,7 @@ class Transaction:
         self.coordinator.connection.wait(lambda: delivery.remote_state == TRANSACTIONAL, timeout=TIMEOUT_SECONDS)
         result = self.read(delivery)
         is_refused = result not in OUTCOMES.values()
-        assert delivery.settled == is_refused, "a step is settled by its commit"
+        assert delivery.settled == is_refused, "an accepted step must stay unsettled until the commit"
         self.retired.append((receiver, delivery))
         return result
 
@@ -83,14 +83,14 @@ class Transaction:
     def commit(self):
         outcome = self.coordinator.discharge(self.id, False)
         if outcome == ACCEPTED:
-            assert all(delivery.settled for _, delivery in self.retired), "a commit settles before it is answered"
+            assert all(delivery.settled for _, delivery in self.retired), "a commit must settle before it is answered"
         return outcome
 
     def roll_back(self):
         return self.coordinator.discharge(self.id, True)
 
     def give_back(self):
-        """After a rollback: the receivers have their deliveries again, and can settle them over their links."""
+        """Returns the deliveries to their receivers after a rollback, so that they can be settled over their links."""
         for receiver, delivery in self.retired:
             assert not delivery.settled
             receiver.fetcher.unsettled.append(delivery)
