@@ -1,6 +1,7 @@
-//! How long the engine itself takes for a message, and how much memory one takes: `cargo run --release --example engine_bench`.
+//! Measures the engine's time and memory per message: `cargo run --release --example engine_bench`.
 //!
-//! No journal, no socket: what is left is the price of deciding. Each line is the best and the median of several rounds.
+//! There is no journal and no socket, so the result is the cost of the decisions. Each line is the best and the median
+//! of several rounds.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -96,7 +97,7 @@ impl Bench {
     }
 }
 
-/// Batches of `batch` messages that are sent, delivered and completed. Returns nanoseconds per message.
+/// Sends, delivers and completes batches of `batch` messages. Returns nanoseconds per message.
 fn pipeline(batch: u32, message_count: u32, facts_too: bool) -> f64 {
     let mut bench = Bench::new();
     let (mut tokens, mut bytes) = (Vec::new(), Vec::new());
@@ -116,7 +117,7 @@ fn pipeline(batch: u32, message_count: u32, facts_too: bool) -> f64 {
     per_message(started, message_count)
 }
 
-/// As `pipeline`, with a million messages waiting and a thousand locked.
+/// Like `pipeline`, with a million messages waiting and a thousand locked.
 fn backlog(message_count: u32) -> f64 {
     let mut bench = Bench::new();
     let mut tokens = Vec::new();

@@ -1,4 +1,5 @@
-//! Records and snapshots come from a disk: what was written comes back equal, and no bytes whatever make the engine panic or trust them.
+//! Records and snapshots are read from a disk: written values are decoded equal, and no bytes make the engine panic or
+//! accept an invalid state.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -29,7 +30,7 @@ fn sub_queue() -> impl Strategy<Value = SubQueue> {
     ]
 }
 
-/// Small numbers, so that facts meet each other, and now and then any number.
+/// Generates small numbers, so that facts affect the same messages, and sometimes any number.
 fn small(limit: u64) -> impl Strategy<Value = u64> {
     prop_oneof![9 => 0..limit, 1 => any::<u64>()]
 }
@@ -96,7 +97,7 @@ fn retry() -> impl Strategy<Value = RetryPolicy> {
     })
 }
 
-/// Possible ones and impossible ones.
+/// Generates valid and invalid orders.
 fn order() -> BoxedStrategy<OrderSettings> {
     use prop::option::of as some;
 
@@ -139,7 +140,7 @@ fn order() -> BoxedStrategy<OrderSettings> {
         .boxed()
 }
 
-/// Possible ones and impossible ones.
+/// Generates valid and invalid settings.
 fn settings() -> impl Strategy<Value = QueueSettings> {
     let spans = (0..400_000u64, prop::option::of(span()), prop::option::of(span()), prop::option::of(span()));
     let sizes = (0..2100u32, prop::option::of(small(10_000)), any::<u32>());
@@ -360,7 +361,7 @@ fn fact() -> impl Strategy<Value = Fact> {
     ]
 }
 
-/// The first queue has sessions, the second one times and ids.
+/// Creates a queue: the first one has sessions, the second one times and ids.
 fn orders(entity: u32) -> Fact {
     let with_sessions = QueueSettings { requires_session: true, ..QueueSettings::default() };
     let with_times = QueueSettings {
@@ -395,7 +396,7 @@ fn enqueued(entity: u32, number: u64) -> Fact {
     }
 }
 
-/// Two queues with ten messages each, after whatever of `facts` fits.
+/// Returns two queues with ten messages each, after those of `facts` that fit.
 fn engine_after(facts: &[Fact]) -> Engine {
     let mut engine = Engine::default();
     for entity in 0..2 {
@@ -403,7 +404,7 @@ fn engine_after(facts: &[Fact]) -> Engine {
         (1..=10).for_each(|number| engine.apply(&enqueued(entity, number)).unwrap());
     }
     for fact in facts {
-        // A fact that does not fit is an error; here it is passed over to see what the next ones do.
+        // A fact that does not fit is an error; here it is ignored, to test the next ones.
         let _error_or_not = engine.apply(fact);
     }
     engine
@@ -415,7 +416,7 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Whatever state there is, it can be asked everything, worked with and written down.
+/// Checks that any state can be queried, used and stored.
 fn use_it(mut engine: Engine) {
     let snapshot = engine.snapshot();
     let mut out = Output::default();
@@ -450,7 +451,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn records_come_back_equal(facts in prop::collection::vec(fact(), 1..20)) {
+    fn records_are_decoded_as_encoded(facts in prop::collection::vec(fact(), 1..20)) {
         let mut bytes = Vec::new();
         facts.iter().for_each(|fact| record::encode(fact, GROUP, &mut bytes));
         let mut rest = bytes.as_slice();
@@ -461,7 +462,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_record_is_refused_and_takes_nothing(fact in fact(), cut in any::<prop::sample::Index>()) {
+    fn a_truncated_record_is_rejected_and_consumes_nothing(fact in fact(), cut in any::<prop::sample::Index>()) {
         let mut bytes = Vec::new();
         record::encode(&fact, GROUP, &mut bytes);
         let mut rest = &bytes[..cut.index(bytes.len())];
@@ -488,14 +489,14 @@ proptest! {
     #[test]
     fn any_bytes_are_a_snapshot_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(Engine::restore(&bytes, Placement::default()).is_err());
-        // The checksum is no wall against a writer with a bug, so look behind it too.
+        // The checksum is no protection against a writer with a bug, so the contents are tested too.
         if let Ok(engine) = Engine::restore(&with_checksum(bytes), Placement::default()) {
             use_it(engine);
         }
     }
 
     #[test]
-    fn a_changed_snapshot_is_refused(
+    fn a_changed_snapshot_is_rejected(
         facts in prop::collection::vec(fact(), 0..40),
         at in any::<prop::sample::Index>(),
         flip in 1..=255u8,
@@ -504,7 +505,7 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
         prop_assert!(Engine::restore(&bytes, Placement::default()).is_err());
-        // With the checksum made to fit, it is some other state or an error.
+        // With a matching checksum, it is another state or an error.
         bytes.truncate(bytes.len() - 4);
         if let Ok(engine) = Engine::restore(&with_checksum(bytes), Placement::default()) {
             use_it(engine);
@@ -513,13 +514,13 @@ proptest! {
 }
 
 #[test]
-fn what_a_newer_version_wrote_is_named_and_refused() {
-    // A kind of record that nobody knows here.
+fn data_of_a_newer_version_is_reported_and_rejected() {
+    // An unknown kind of record.
     let mut bytes = Vec::new();
     put_field(9000, &7_u64, &mut bytes);
     let found = record::decode(&mut bytes.as_slice(), GROUP);
     assert_eq!(found, Err(DecodeError::Unknown { of: "record kind", tag: 9000 }));
-    // A field behind those of a known record.
+    // An unknown field after those of a known record.
     let completed = Fact::Completed {
         entity: EntityId(0),
         sub_queue: SubQueue::DeadLetter,
@@ -532,7 +533,7 @@ fn what_a_newer_version_wrote_is_named_and_refused() {
     bytes[1] += u8::try_from(bytes.len() - end).unwrap();
     let found = record::decode(&mut bytes.as_slice(), GROUP);
     assert_eq!(found, Err(DecodeError::Unknown { of: "field of a record of a queue", tag: 99 }));
-    // A part of a snapshot.
+    // An unknown part of a snapshot.
     let mut bytes = Engine::default().snapshot();
     bytes.truncate(bytes.len() - 4);
     put_field(99, &7_u64, &mut bytes);
@@ -541,7 +542,7 @@ fn what_a_newer_version_wrote_is_named_and_refused() {
 }
 
 #[test]
-fn a_body_of_a_group_to_come_is_refused() {
+fn a_body_of_a_later_group_is_rejected() {
     let mut bytes = Vec::new();
     record::encode(&enqueued(0, 7), GROUP, &mut bytes);
     assert_eq!(record::decode(&mut bytes.as_slice(), CommitGroupNumber(7)), Ok(enqueued(0, 7)));

@@ -1,4 +1,4 @@
-//! Where bodies lie, and how they move.
+//! The places of bodies, and their moves.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,10 @@ impl World {
         let segment = self.cold_offset / 8 % 3;
         let to = BodyRef::standalone((segment << 32) | self.cold_offset).unwrap();
         let wrong = BodyRef::standalone(7 << 32).unwrap();
-        assert!(!self.engine.move_body(entity, number, wrong, to, &mut self.out), "the body is not there");
+        assert!(
+            !self.engine.move_body(entity, number, wrong, to, &mut self.out),
+            "the body is at another place"
+        );
         assert!(
             !self.engine.move_body(entity, SequenceNumber(9999), from, to, &mut self.out),
             "no such message"
@@ -67,7 +70,7 @@ impl World {
     }
 }
 
-/// Old bodies as the engine tells them: first those out of order, then the others.
+/// Returns old bodies in the order of the engine: first those out of order, then the others.
 fn in_order<'m>(
     messages: impl Iterator<Item = &'m ModelMessage>,
     upto: CommitGroupNumber,

@@ -1,4 +1,4 @@
-//! What clients and operators ask for.
+//! The commands of clients and operators.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl World {
         self.touch(entity);
     }
 
-    /// Every receiver of the queue was told that it is closed, and is gone.
+    /// Checks that every receiver of the queue was closed with this reason, and removes them.
     fn check_closed(&mut self, entity: EntityId, reason: CloseReason) {
         let closed: Vec<_> = self.receivers.extract_if(.., |receiver| receiver.entity == entity).collect();
         let expected: Vec<_> =
@@ -127,7 +127,7 @@ impl World {
             self.engine.settle(self.now, entity, sub_queue, token, settlement.clone(), &mut self.out);
         self.touch(entity);
         self.check_settled(entity, sub_queue, &[token], &settlement, settled);
-        // Old tokens stay in play for a while: none of them may ever work again.
+        // Old tokens are kept for a while: none of them may ever be accepted again.
         if self.tickets.len() > 30 {
             self.tickets.swap_remove(at);
         }
@@ -177,10 +177,10 @@ impl World {
 
     pub(crate) fn check_refused<T: std::fmt::Debug>(&self, result: Result<T, Error>, refusal: Refusal) {
         assert_eq!(refusal_of(&result.unwrap_err()), Some(refusal));
-        assert!(self.out.is_empty(), "a refused command decides nothing");
+        assert!(self.out.is_empty(), "a rejected command decides nothing");
     }
 
-    /// Tokens of one sub-queue, and one of their tickets.
+    /// Returns tokens of one sub-queue, and one of their tickets.
     fn pick_tokens(&self, picks: &[usize]) -> Option<(Ticket, Vec<LockToken>)> {
         let count = self.tickets.len().max(1);
         let first = *self.tickets.get(picks.first().copied().unwrap_or(0) % count)?;
@@ -277,7 +277,7 @@ impl World {
             gone.iter().map(|message| message.body).filter(|body| body.is_standalone()).collect();
         assert_eq!(self.take_freed(), cold);
         self.completed.extend(gone.iter().map(|message| (entity, message.sequence_number)));
-        assert!(self.out.facts.len() <= 1, "however many there are");
+        assert!(self.out.facts.len() <= 1, "one fact, however many messages there are");
     }
 }
 
@@ -291,7 +291,7 @@ pub(crate) fn attributes(now: Timestamp, sent: &Sent) -> Option<Box<Attributes>>
     (!attributes.is_empty()).then(|| Box::new(attributes))
 }
 
-/// Mostly some of these, sometimes one that is none of them.
+/// Returns some of these numbers, and sometimes another one.
 fn choose(numbers: &[SequenceNumber], picks: &[usize]) -> Vec<SequenceNumber> {
     let choose = |&pick: &usize| match numbers.len() {
         0 => SequenceNumber(pick as u64 % 20),

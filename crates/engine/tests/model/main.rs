@@ -1,7 +1,9 @@
-//! A queue without sessions against a naive model: a sorted `Vec` of messages per queue, and the rules written down as plainly as possible.
+//! A queue without sessions against a naive model: a sorted `Vec` of messages per queue, and the rules in their
+//! simplest form.
 //!
-//! Guards every rule at once, under random commands, times and receivers, with *crash and replay* as one of the commands: no message is
-//! lost, none comes back after it was completed, none is locked twice, order holds, and all counts and indexes equal a recount.
+//! Checks every rule at once, under random commands, times and receivers, with *crash and replay* as one of the
+//! commands: no message is lost, none is delivered after it was completed, none is locked twice, the order is kept, and
+//! all counts and indexes equal a recount.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -20,7 +22,7 @@ use proptest::prelude::*;
 
 use crate::world::{QUEUE_COUNT, World};
 
-/// One thing that happens. Numbers called `pick` choose among what is there, modulo how much there is.
+/// One step of a test. Numbers called `pick` choose among the existing items, modulo their number.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Create { queue: usize },
@@ -54,12 +56,12 @@ pub(crate) enum Step {
     Crash { lost_group_count: usize, from_snapshot: bool },
 }
 
-/// A message as its sender wants it.
+/// A message to send.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) size_bytes: u32,
     pub(crate) time_to_live: Option<Duration>,
-    /// How far ahead it is scheduled.
+    /// The time until it is due, if it is scheduled.
     pub(crate) ahead: Option<Duration>,
     pub(crate) id: Option<u8>,
 }
@@ -69,7 +71,7 @@ fn queue() -> impl Strategy<Value = usize> {
 }
 
 fn halves(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
-    // Half seconds, so that things often meet in the very moment of a command.
+    // Half seconds, so that deadlines often coincide with a command.
     range.prop_map(|halves| Duration::from_millis(halves * 500))
 }
 
@@ -197,7 +199,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_engine_does_what_the_model_does(steps in steps()) {
+    fn the_engine_agrees_with_the_model(steps in steps()) {
         let mut world = World::new();
         for step in steps {
             world.take(step);

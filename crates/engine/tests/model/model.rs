@@ -1,4 +1,4 @@
-//! The rules, as plainly as possible. Slow on purpose: everything is a search through a `Vec`.
+//! The rules in their simplest form. Slow on purpose: everything is a search in a `Vec`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use peeklock_types::{
     Timestamp,
 };
 
-/// What must survive a crash.
+/// The state that must survive a crash.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) queues: Vec<ModelQueue>,
@@ -29,9 +29,9 @@ pub(crate) struct ModelQueue {
     pub(crate) newest_group: CommitGroupNumber,
     /// By sequence number, in both sub-queues.
     pub(crate) messages: Vec<ModelMessage>,
-    /// Message ids in the order in which they came.
+    /// Message ids in the order of arrival.
     pub(crate) history: Vec<(Timestamp, Bytes, SequenceNumber)>,
-    /// When somebody used it last, as far as anybody remembers.
+    /// The time of the last use, since the last restart.
     pub(crate) used_at: Timestamp,
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct ModelMessage {
     pub(crate) sub_queue: SubQueue,
     pub(crate) message: Message,
     pub(crate) nonce: Option<u64>,
-    /// Its body lies before that of an earlier message.
+    /// Whether its body is before that of an earlier message.
     pub(crate) is_stray: bool,
 }
 
-/// What a crash takes away.
+/// A receiver. A crash removes it.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelReceiver {
     pub(crate) id: ReceiverId,
@@ -54,7 +54,7 @@ pub(crate) struct ModelReceiver {
     pub(crate) credit: u32,
     pub(crate) window: i64,
     pub(crate) draining: bool,
-    /// When it began to ask; the lowest is served first.
+    /// The time of its request; the lowest is served first.
     pub(crate) asked: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ impl ModelMessage {
         self.message.locked_until = Some(until);
     }
 
-    /// Dead letters keep the count with which they came.
+    /// Releases the lock. Dead letters keep their delivery count.
     fn unlock(&mut self, counts: bool) {
         self.nonce = None;
         self.message.locked_until = None;
@@ -114,7 +114,7 @@ impl ModelMessage {
         self.message.details = (details != Details::default()).then(|| Box::new(details));
     }
 
-    /// Nobody else gets it before `until`, or it is visible at once.
+    /// Hides the message until `until`, or makes it visible at once.
     pub(crate) fn hide(
         &mut self,
         settings: &QueueSettings,
@@ -143,13 +143,13 @@ impl ModelMessage {
         self.message.details = (details != Details::default()).then(|| Box::new(details));
     }
 
-    /// When it is due, if it waits for a time.
+    /// Returns when it is due, if it waits for a time.
     pub(crate) fn due(&self) -> Option<Timestamp> {
         let waits = matches!(self.message.state, MessageState::Scheduled | MessageState::Delayed);
         self.message.details.as_ref().filter(|_| waits).and_then(|details| details.due)
     }
 
-    /// When it expires, if nobody locks it before that.
+    /// Returns when it expires, unless it is locked before.
     pub(crate) fn expires_at(&self) -> Option<Timestamp> {
         let counts = self.sub_queue == SubQueue::Main
             && self.nonce.is_none()
@@ -221,7 +221,7 @@ fn merged(old: &Patch, new: &Patch) -> Patch {
 }
 
 impl ModelQueue {
-    /// Stores the batch, and tells the number of each message.
+    /// Stores the batch, and returns the number of each message.
     pub(crate) fn send(&mut self, now: Timestamp, batch: &[NewMessage]) -> Result<Vec<u64>, Refusal> {
         if !self.settings.status.can_send() {
             return Err(Refusal::Disabled);
@@ -342,7 +342,7 @@ impl ModelQueue {
         Ok(Vec::new())
     }
 
-    /// Returns the body if it was in a cold segment.
+    /// Removes a message. Returns the body if it was in a cold segment.
     pub(crate) fn remove(&mut self, number: SequenceNumber) -> Vec<BodyRef> {
         let at = self.messages.iter().position(|m| m.message.sequence_number == number).unwrap();
         let body = self.messages.remove(at).message.body;
@@ -363,7 +363,7 @@ impl ModelQueue {
         self.messages.extract_if(.., |m| is_purged(m)).map(|m| m.message).collect()
     }
 
-    /// What happens by itself: locks run out, messages come due, messages expire. Returns bodies that are gone.
+    /// Executes the timers: locks expire, messages become due, messages expire. Returns freed bodies.
     pub(crate) fn tick(&mut self, now: Timestamp) -> Vec<BodyRef> {
         let settings = self.settings.clone();
         for held in &mut self.messages {
@@ -393,7 +393,7 @@ impl ModelQueue {
         due.min_by_key(|(at, m)| (m.due(), *at)).map(|(at, _)| at)
     }
 
-    /// A scheduled message goes to the end, a delayed one stays where it is.
+    /// Makes a message available: a scheduled one moves to the end, a delayed one keeps its place.
     fn come_due(&mut self, now: Timestamp, at: usize) {
         let is_scheduled = self.messages[at].message.state == MessageState::Scheduled;
         self.messages[at].message.state = MessageState::Active;
@@ -456,7 +456,7 @@ impl Model {
 }
 
 impl ModelQueue {
-    /// When it is deleted because nobody uses it.
+    /// Returns when it is deleted for idleness.
     pub(crate) fn idle_at(&self, receivers: &[ModelReceiver]) -> Option<Timestamp> {
         let is_free = receivers.iter().all(|receiver| receiver.entity != self.entity);
         self.settings.auto_delete_on_idle.filter(|_| is_free).map(|idle| self.used_at + idle)

@@ -19,7 +19,7 @@ impl World {
     fn note_receipt(&mut self, entity: EntityId, token: LockToken) {
         let ticket = Ticket { entity, sub_queue: SubQueue::Main, token };
         self.receipts.push(ticket);
-        // A receipt of a locked message is also its lock's token.
+        // The receipt of a locked message is also its lock token.
         self.tickets.push(ticket);
     }
 
@@ -49,7 +49,7 @@ impl World {
     }
 
     pub(crate) fn take_messages(&mut self, queue: usize, count_max: usize, hidden_for: Duration) {
-        // As a shard does at the beginning of each round.
+        // A shard does the same at the start of each round.
         self.tick();
         self.journal();
         let (entity, now, first) = (self.entity(queue), self.now, self.nonce + 1);
@@ -168,13 +168,13 @@ impl World {
             gone.iter().map(|message| message.body).filter(|body| body.is_standalone()).collect();
         assert_eq!(self.take_freed(), cold);
         self.completed.extend(gone.iter().map(|message| (entity, message.sequence_number)));
-        assert!(self.out.facts.len() <= 1, "however many there are");
+        assert!(self.out.facts.len() <= 1, "one fact, however many messages there are");
     }
 
     fn pick_receipt(&mut self, pick: usize) -> Option<Ticket> {
         let count = self.receipts.len().max(1);
         let picked = *self.receipts.get(pick % count)?;
-        // Old receipts stay in play for a while: none of them may ever work again.
+        // Old receipts are kept for a while: none of them may ever be accepted again.
         if count > 30 {
             self.receipts.swap_remove(pick % count);
         }

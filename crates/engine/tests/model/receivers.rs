@@ -1,4 +1,4 @@
-//! Who receives, and what.
+//! The receivers and their deliveries.
 
 use peeklock_engine::{Attached, Delivery, Engine, Error, ReceiveMode, ReceiverId, SessionWish};
 use peeklock_types::{BodyRef, SubQueue};
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// The engine says who gets what; the model says whether each of these was the one right choice at its turn.
+    /// Delivers with the engine, and checks each delivery against the only correct choice in the model.
     pub(crate) fn deliver(&mut self) {
         let nonce = &mut self.nonce;
         let mut nonces = || {
@@ -67,7 +67,10 @@ impl World {
         for receiver in &mut self.receivers {
             let queue = self.model.queues.iter().find(|queue| queue.entity == receiver.entity).unwrap();
             let waits = queue.of(receiver.sub_queue).any(|m| m.is_waiting());
-            assert!(receiver.asked.is_none() || !waits, "nobody asks while something waits");
+            assert!(
+                receiver.asked.is_none() || !waits,
+                "no receiver with credit is left while a message waits"
+            );
             let drained = self.out.drained.iter().find(|drained| drained.receiver == receiver.id);
             if receiver.draining && (receiver.credit == 0 || !waits) {
                 assert_eq!(drained.map(|drained| drained.unused_credit), Some(receiver.credit));
@@ -84,7 +87,7 @@ impl World {
         let &Delivery { entity, sub_queue, token, ref message, .. } = delivery;
         let number = message.sequence_number;
         assert_eq!(token.sequence_number(), number);
-        assert!(!self.completed.contains(&(entity, number)), "a completed message came back");
+        assert!(!self.completed.contains(&(entity, number)), "a completed message was delivered again");
         let here =
             |r: &&mut ModelReceiver| r.entity == entity && r.sub_queue == sub_queue && r.asked.is_some();
         let receiver = self.receivers.iter_mut().filter(here).min_by_key(|r| r.asked).unwrap();
@@ -113,7 +116,7 @@ impl World {
     }
 }
 
-/// Keeps the place of a receiver that already asks; whoever begins to ask joins at the end.
+/// Keeps the place of a receiver that already requests messages; a new one joins at the end.
 fn ask(receiver: &mut ModelReceiver, clock: &mut u64) {
     let can_take = receiver.credit > 0 && receiver.window > 0;
     *clock += 1;

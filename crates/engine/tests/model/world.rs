@@ -1,4 +1,4 @@
-//! The engine and the model side by side, with a journal that forgets what was not written, and clients that remember every token.
+//! The engine and the model side by side, with a journal that loses unwritten facts, and clients that keep every token.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::model::{Model, ModelReceiver};
 pub(crate) const SUB_QUEUES: [SubQueue; 2] = [SubQueue::Main, SubQueue::DeadLetter];
 pub(crate) const QUEUE_COUNT: usize = 4;
 
-/// A lock that some client holds or once held.
+/// A lock that a client holds or once held.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     pub(crate) entity: EntityId,
@@ -23,7 +23,7 @@ pub(crate) struct Ticket {
     pub(crate) token: LockToken,
 }
 
-/// A durable group, and the state after it.
+/// A durable commit group, and the state after it.
 struct CommitGroup {
     bytes: Vec<u8>,
     model: Model,
@@ -37,7 +37,7 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
     pub(crate) out: Output,
     groups: Vec<CommitGroup>,
-    /// Facts that wait for a group; a crash takes them.
+    /// Facts that wait for a commit group; a crash loses them.
     pending: Vec<Fact>,
     pub(crate) tickets: Vec<Ticket>,
     pub(crate) receipts: Vec<Ticket>,
@@ -122,11 +122,11 @@ impl World {
         CommitGroupNumber(self.groups.len() as u64 + 1)
     }
 
-    /// Writes what was decided.
+    /// Writes the decided facts.
     pub(crate) fn journal(&mut self) {
         assert!(
             self.out.deliveries.is_empty() && self.out.freed.is_empty(),
-            "each step looks at its own effects"
+            "each step checks its own effects"
         );
         self.pending.append(&mut self.out.facts);
         self.out.clear();
@@ -145,7 +145,7 @@ impl World {
         self.engine.find(&name(queue)).unwrap_or(EntityId(u32::MAX))
     }
 
-    /// Takes note that somebody uses the queue.
+    /// Records a use of the queue.
     pub(crate) fn touch(&mut self, entity: EntityId) {
         let now = self.now;
         if let Some(queue) = self.model.queue(entity) {
@@ -163,7 +163,7 @@ impl World {
         assert_eq!(sorted(self.take_freed()), sorted(freed));
     }
 
-    /// What happens by itself, in the model. Returns bodies that are gone.
+    /// Executes the timers of the model. Returns freed bodies.
     pub(crate) fn model_tick(&mut self) -> Vec<BodyRef> {
         let (now, receivers) = (self.now, &self.receivers);
         let mut freed: Vec<_> = self.model.queues.iter_mut().flat_map(|queue| queue.tick(now)).collect();
@@ -176,13 +176,13 @@ impl World {
     }
 
     fn snapshot(&mut self) {
-        // A snapshot is the state at the end of a group.
+        // A snapshot is the state at the end of a commit group.
         self.commit();
         let snapshot = self.engine.snapshot();
         self.groups.last_mut().unwrap().snapshot = Some(snapshot);
     }
 
-    /// Takes away what was not written, and perhaps the last groups too, and opens what is left.
+    /// Drops unwritten facts, and perhaps the last commit groups too, and restores the rest.
     fn crash(&mut self, lost_group_count: usize, from_snapshot: bool) {
         self.pending.clear();
         // The first groups create the queues.
@@ -192,7 +192,7 @@ impl World {
         self.receivers.clear();
         let mut live = BTreeSet::new();
         live.extend(self.model.messages().map(|(entity, m)| (entity, m.message.sequence_number)));
-        // A completion in a lost group was never confirmed to anybody.
+        // A completion in a lost group was never confirmed to a client.
         self.completed.retain(|gone| !live.contains(gone));
         let (next, model) = (self.model.next_entity, &self.model);
         self.completed.retain(|(entity, number)| {
@@ -213,9 +213,9 @@ impl World {
         let mut shortened_count = 0;
         for queue in &mut self.model.queues {
             queue.used_at = queue.created_at.max(self.now);
-            // The clock may have been set back while nobody looked.
+            // The clock may have been set back while the broker was stopped.
             let longest = self.now + queue.settings.lock_duration;
-            // Who has a receipt has chosen the time; no test waits for as long as is allowed.
+            // The holder of a receipt has chosen the time; no test uses the maximum.
             let others = queue.messages.iter_mut().filter(|m| m.receipt().is_none());
             for until in others.filter_map(|m| m.message.locked_until.as_mut()) {
                 shortened_count += usize::from(*until > longest);
@@ -242,7 +242,7 @@ impl World {
         engine
     }
 
-    /// Everything that can be seen of the engine equals a recount of the model.
+    /// Checks that everything observable in the engine equals a recount of the model.
     pub(crate) fn check(&mut self) {
         assert_eq!(self.engine.next_deadline(), self.model.next_deadline(&self.receivers));
         assert_eq!(self.engine.oldest_log_body(), self.model.oldest_log_body());
@@ -267,7 +267,7 @@ pub(crate) fn name(queue: usize) -> EntityName {
     EntityName::parse(["orders", "bills", "mail", "jobs"][queue]).unwrap()
 }
 
-/// Each queue has other rules to keep.
+/// Returns the settings of a queue; each queue has different rules.
 pub(crate) fn settings(queue: usize) -> QueueSettings {
     let millis = Duration::from_millis;
     let lock_duration = Duration::from_secs([2, 5, 2, 3][queue]);

@@ -1,4 +1,5 @@
-//! How long a message of a low class waits at most when classes age; that strict has no such bound; and that targets make it earliest deadline first.
+//! The longest wait of a message of a low class under the aged policy. Strict has no such limit, and with targets the
+//! policy is earliest deadline first.
 
 use peeklock_types::{OrderPolicy, OrderSettings, Target};
 use proptest::prelude::*;
@@ -9,7 +10,7 @@ use crate::world::{Dice, Job, World, classes, millis};
 const HIGH: u8 = 1;
 const LOW: u8 = 0;
 
-/// Two classes whose high one takes a share of what the shop can do.
+/// The load of two classes, of which the high one uses a share of the shop's capacity.
 #[derive(Clone, Debug)]
 struct Load {
     slots: u64,
@@ -29,7 +30,7 @@ impl Load {
         order
     }
 
-    /// So many high ones per second, evenly, behind a backlog that keeps all slots busy; and low ones now and then.
+    /// Returns high jobs at an even rate, behind a backlog that keeps all slots busy, and some low ones.
     fn arrivals(&self) -> Vec<Arrival> {
         let of = |at_ms, priority| Arrival { at_ms, job: Job::of(priority), service_ms: self.service_ms };
         let mut all: Vec<_> = (0..self.slots * 3).map(|_| of(0, HIGH)).collect();
@@ -52,16 +53,17 @@ impl Load {
         shop.starts
     }
 
-    /// `(B + λ·Δ)·s / S + s` of a message that comes now: with `ahead` of smaller keys in the queue, and high ones that come within the offset.
+    /// Returns `(B + λ·Δ)·s / S + s` for a message that arrives now: with `ahead` smaller keys in the queue, and the
+    /// high ones that arrive within the offset.
     fn bound_ms(&self, ahead: usize) -> f64 {
         let rate = self.slots as f64 * self.high_of_hundred as f64 / (100.0 * self.service_ms as f64);
-        // Of evenly spaced ones a window can hold one more than its length says.
+        // With even spacing a window can contain one more than its length gives.
         let overtaking = rate * self.offset_ms as f64 + 1.0;
         let work_ms = (ahead as f64 + overtaking) * self.service_ms as f64;
         work_ms / self.slots as f64 + self.service_ms as f64
     }
 
-    /// How many low ones could be told to have started in time. Ids count arrivals.
+    /// Returns the number of low jobs that were checked to have started in time. Ids count arrivals.
     fn check_bound(&self, starts: &[Start]) -> usize {
         let arrivals = self.arrivals();
         let started_ms = |place: usize| {
@@ -73,7 +75,7 @@ impl Load {
         for (place, low) in arrivals.iter().enumerate().filter(|(_, arrival)| arrival.job == Job::of(LOW)) {
             let before = &all_starts[..place];
             let ahead = before.iter().filter(|at| at.is_none_or(|at| at >= low.at_ms)).count();
-            // High ones of the same instant have smaller keys too.
+            // High jobs of the same instant have smaller keys too.
             let same = arrivals[place..]
                 .iter()
                 .filter(|other| other.at_ms == low.at_ms && other.job == Job::of(HIGH));
@@ -109,17 +111,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn an_aged_low_message_starts_within_its_bound_at_95_percent(load in load(95)) {
+    fn an_aged_low_message_starts_within_the_limit_at_95_percent(load in load(95)) {
         prop_assert!(load.check_bound(&load.run(OrderPolicy::Aged)) > 0);
     }
 
     #[test]
-    fn an_aged_low_message_starts_within_its_bound_at_100_percent(load in load(100)) {
+    fn an_aged_low_message_starts_within_the_limit_at_100_percent(load in load(100)) {
         prop_assert!(load.check_bound(&load.run(OrderPolicy::Aged)) > 0);
     }
 
     #[test]
-    fn at_150_percent_aged_keeps_its_bound_and_strict_starves(load in load(150)) {
+    fn at_150_percent_aged_keeps_the_limit_and_strict_starves(load in load(150)) {
         let low_count = |starts: &[Start]| starts.iter().filter(|start| start.job == Job::of(LOW)).count();
         let aged = load.run(OrderPolicy::Aged);
         prop_assert!(load.check_bound(&aged) > 0);
@@ -141,7 +143,7 @@ proptest! {
     }
 }
 
-/// Of the most urgent class first. With arrivals at full tens no two deadlines are the same.
+/// The targets, of the most urgent class first. With arrivals at multiples of ten no two deadlines are the same.
 const TARGETS_MS: [u64; 3] = [203, 1007, 5001];
 
 fn deadline_ms(arrival: &Arrival) -> u64 {
@@ -158,7 +160,7 @@ fn mixed(seed: u64) -> Vec<Arrival> {
     (0..300).map(|_| one()).collect()
 }
 
-/// The plainest scheduler: whoever is free takes the one with the earliest deadline of those that are there. Tells when each was begun.
+/// The simplest scheduler: a free slot takes the waiting job with the earliest deadline. Returns when each was started.
 fn earliest_deadline_first(arrivals: &[Arrival], slots: usize) -> Vec<(u64, u64)> {
     let mut free_at = vec![0; slots];
     let mut left: Vec<_> = arrivals.iter().zip(1..).collect();

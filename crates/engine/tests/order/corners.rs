@@ -1,4 +1,4 @@
-//! Corners where orders, sessions, rates and changes meet.
+//! Edge cases of orders with sessions, rates and changes.
 
 use peeklock_engine::{ReceiveMode, SessionWish, Settlement};
 use peeklock_types::{OrderPolicy, OrderSettings, Placement, Rate, SessionId, Target, Timestamp};
@@ -35,7 +35,7 @@ fn sessions_share_a_rate() {
 }
 
 #[test]
-fn drain_in_session_held_up_by_rate_ends() {
+fn a_drain_in_a_session_held_up_by_a_rate_ends() {
     let order =
         OrderSettings { rate: Some(Rate { per_second_milli: 1, burst: 1 }), ..OrderSettings::default() };
     let mut s = settings(Some(order));
@@ -52,12 +52,12 @@ fn drain_in_session_held_up_by_rate_ends() {
 }
 
 #[test]
-fn backlog_of_a_removed_class_is_not_starved() {
+fn the_backlog_of_a_removed_class_is_not_starved() {
     let mut order = classes(OrderPolicy::Strict, 2);
     order.tenants = fair(&[1]).tenants;
     order.default_class = Some(class_name("c0"));
     let mut world = World::new(order.clone());
-    // c1 has been busy for long.
+    // c1 has been busy for a long time.
     for _ in 0..200 {
         world.send(Job { priority: Some(1), ..Job::by(1, 0) });
         let h = world.take(ReceiveMode::PeekLock, 1);
@@ -81,7 +81,7 @@ fn backlog_of_a_removed_class_is_not_starved() {
 }
 
 #[test]
-fn weighted_backlog_moved_to_an_idle_class_gets_its_share_only() {
+fn a_weighted_backlog_moved_to_an_idle_class_gets_only_its_share() {
     let mut order = classes(OrderPolicy::Weighted, 3);
     order.default_class = Some(class_name("c0"));
     let mut world = World::new(order.clone());
@@ -99,9 +99,9 @@ fn weighted_backlog_moved_to_an_idle_class_gets_its_share_only() {
     assert!((20..=30).contains(&high), "{high} of 50");
 }
 
-/// What a rate or a share held back is not owed when the limit is lifted: others are not starved by a catch-up.
+/// Messages that a rate or a share held back give no credit when the limit is removed: no catch-up starves the others.
 #[test]
-fn a_lifted_limit_leaves_nothing_to_catch_up() {
+fn a_removed_limit_leaves_nothing_to_catch_up() {
     let slow = Some(Rate { per_second_milli: 1000, burst: 1 });
     let mut order = classes(OrderPolicy::Weighted, 2);
     order.classes[1].rate = slow;
@@ -116,7 +116,7 @@ fn assert_level([one, other]: [u32; 2]) {
     assert!(one.abs_diff(other) <= 2, "{one} and {other}");
 }
 
-/// Both wait all the time; the first has a limit for 200 jobs, and then 40 are counted.
+/// Keeps both sources busy. The first one has a limit for 200 jobs, and then 40 are counted.
 fn held_back_then_freed(mut order: OrderSettings, job: impl Fn(u32) -> Job) -> [u32; 2] {
     order.max_outstanding = 1000;
     let mut world = World::new(order);
@@ -142,14 +142,14 @@ fn held_back_then_freed(mut order: OrderSettings, job: impl Fn(u32) -> Job) -> [
 }
 
 #[test]
-fn a_long_job_saves_nothing_up() {
+fn a_long_job_earns_no_later_share() {
     let mut world = World::new(fair(&[1]));
     let mut order = fair(&[1]);
     order.max_outstanding = 1000;
     world.set_order(Some(order));
     world.send(Job::by(1, 0));
     let long = world.take(ReceiveMode::PeekLock, 1);
-    // Meanwhile another works on.
+    // Meanwhile another tenant's jobs are processed.
     for _ in 0..200 {
         world.send(Job::by(2, 0));
         let h = world.take(ReceiveMode::PeekLock, 1);
@@ -170,7 +170,7 @@ fn a_long_job_saves_nothing_up() {
 }
 
 #[test]
-fn a_late_message_is_bad_once() {
+fn a_late_message_counts_as_bad_once() {
     let mut order = classes(OrderPolicy::Aged, 1);
     order.classes[0].target = Some(Target { within: secs(1), objective_ppm: 990_000 });
     let mut world = World::new(order);
@@ -214,7 +214,7 @@ fn a_snapshot_of_locked_messages_of_a_new_order_is_the_same() {
 }
 
 #[test]
-fn the_oldest_in_a_held_session_is_told() {
+fn the_oldest_message_of_a_held_session_is_reported() {
     let mut s = settings(Some(OrderSettings::default()));
     s.requires_session = true;
     let mut world = World::with(s);

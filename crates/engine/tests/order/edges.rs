@@ -1,4 +1,5 @@
-//! What fits nowhere is never refused: it goes to the default class or to a shared lane, and is counted.
+//! An unknown class or an excess tenant is never rejected: the message goes to the default class or to a shared lane,
+//! and is counted.
 
 use peeklock_engine::{ReceiveMode, Settlement};
 use peeklock_filter::{SystemProperty, Value, ViewBuilder};
@@ -7,7 +8,7 @@ use peeklock_types::{ClassRule, OrderPolicy, OrderSettings, limits};
 use crate::world::{Job, World, class_name, classes, fair};
 
 #[test]
-fn a_priority_that_fits_no_class_goes_to_the_default_class_and_is_counted() {
+fn a_priority_without_a_class_goes_to_the_default_class_and_is_counted() {
     let mut order = classes(OrderPolicy::Strict, 3);
     order.default_class = Some(class_name("c1"));
     let mut world = World::new(order);
@@ -16,7 +17,7 @@ fn a_priority_that_fits_no_class_goes_to_the_default_class_and_is_counted() {
     }
     world.send(Job::default());
     let view = world.view();
-    assert_eq!(view.misfit_count, 2, "one that says nothing is no misfit");
+    assert_eq!(view.misfit_count, 2, "a message without a priority is no misfit");
     let waiting: Vec<_> =
         view.classes.iter().map(|class| (class.name.as_str().to_owned(), class.waiting_count)).collect();
     let expected = [("c2", 1), ("c1", 3), ("c0", 1)].map(|(name, count)| (name.to_owned(), count));
@@ -26,7 +27,7 @@ fn a_priority_that_fits_no_class_goes_to_the_default_class_and_is_counted() {
 }
 
 #[test]
-fn a_rule_goes_before_the_property_and_the_property_before_the_header() {
+fn a_rule_has_precedence_over_the_property_and_the_property_over_the_header() {
     let mut order = classes(OrderPolicy::Strict, 3);
     order.rules = vec![
         ClassRule { when: "tier = 1".to_owned(), class: class_name("c2") },
@@ -56,13 +57,13 @@ fn a_rule_goes_before_the_property_and_the_property_before_the_header() {
     assert_eq!(
         class(&mut world, &[], None),
         "c0",
-        "there is no class of the usual priority; the least urgent"
+        "no class has the usual priority, so the least urgent one"
     );
     assert_eq!(world.view().misfit_count, 0);
 }
 
 #[test]
-fn more_tenants_than_there_may_be_lanes_share_one() {
+fn tenants_beyond_the_lane_limit_share_one_lane() {
     let extra = 50;
     let count = limits::LANES_MAX as u32 + extra;
     let mut world = World::new(fair(&[1]));
@@ -90,19 +91,19 @@ fn more_tenants_than_there_may_be_lanes_share_one() {
     let first = order(&mut world);
     assert_eq!(first.len(), count as usize);
     assert!(order(&mut again) == first);
-    // Lanes of those who are gone are free for others.
+    // Lanes of tenants that are gone are free for others.
     world.send(Job::by(count + 1, 0));
     assert_eq!(world.view().crowded_count, view.crowded_count);
 }
 
 #[test]
-fn lanes_stay_few_when_classes_become_one() {
+fn lanes_stay_few_when_classes_are_merged() {
     let mut order = classes(OrderPolicy::Strict, 2);
     order.tenants = fair(&[1]).tenants;
     let without = OrderSettings { classes: vec![order.classes[1].clone()], ..order.clone() };
     let mut world = World::new(order.clone());
     let half = limits::LANES_MAX as u32 / 2;
-    // The second round finds all lanes taken, though only half as many tenants have some.
+    // In the second round all lanes are in use, though only half as many tenants have one.
     for round in 0..2 {
         for priority in [0, 1] {
             world.send_many(half, |n| Job { priority: Some(priority), ..Job::by(round * half + n, 0) });
@@ -117,7 +118,7 @@ fn lanes_stay_few_when_classes_become_one() {
 }
 
 #[test]
-fn a_changed_policy_and_changed_weights_count_from_now_on() {
+fn a_changed_policy_and_changed_weights_apply_from_now_on() {
     let mut world = World::new(classes(OrderPolicy::Fifo, 2));
     world.send_many(400, |n| Job::of((n % 2) as u8));
     let high_of = |world: &mut World, count: u32| {

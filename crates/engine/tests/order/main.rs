@@ -1,7 +1,8 @@
-//! The order of a queue, proven on a small shop of workers in virtual time: who goes first, and how long anybody waits at most.
+//! The order of a queue, tested with a simulated shop of workers in virtual time: which message goes first, and the
+//! longest wait.
 //!
-//! Each test states one promise as a bound or against a naive reference. Nothing here looks inside of the engine; it sees what a
-//! receiver and a peeker see.
+//! Each test states one guarantee as a limit or against a naive reference. No test inspects the inside of the engine;
+//! it uses only what a receive and a peek return.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(

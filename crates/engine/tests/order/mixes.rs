@@ -1,4 +1,4 @@
-//! Priorities, sessions, tenants and rates together: whatever the mix, everything is handed out in the end.
+//! Priorities, sessions, tenants and rates together: with any mix, all messages are delivered in the end.
 
 use peeklock_engine::{ReceiveMode, ReceiverId, SessionWish, Settlement};
 use peeklock_types::{LockToken, OrderPolicy, OrderSettings, QueueSettings, Rate};
@@ -40,7 +40,7 @@ fn random_job(dice: &mut Dice, with_sessions: bool) -> Job {
     }
 }
 
-/// Works on one session after the other.
+/// A worker that processes one session after the other.
 struct Worker {
     receiver: ReceiverId,
     holding: Vec<LockToken>,
@@ -49,7 +49,7 @@ struct Worker {
 
 const STEP_MS: u64 = 50;
 
-/// Takes all messages with a few workers; `false` if that does not come to an end.
+/// Receives all messages with a few workers; returns `false` if that does not end.
 fn work_off(world: &mut World, dice: &mut Dice, with_sessions: bool, worker_count: usize) -> bool {
     let hire = |world: &mut World| {
         let wish = match with_sessions {
@@ -77,7 +77,7 @@ fn work_off(world: &mut World, dice: &mut Dice, with_sessions: bool, worker_coun
             } else {
                 worker.idle_steps += 1;
             }
-            // Its session may be empty, or limited: another one may be neither.
+            // Its session may be empty or limited, and another one may be neither.
             if with_sessions && worker.idle_steps > 20 {
                 world.detach(worker.receiver);
                 *worker = hire(world);
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_lost_when_anything_is_changed_on_the_way(seed in any::<u64>(), with_sessions in any::<bool>()) {
+    fn no_message_is_lost_when_settings_change_meanwhile(seed in any::<u64>(), with_sessions in any::<bool>()) {
         let mut dice = Dice(seed);
         let lock_duration = secs(30);
         let mut world =

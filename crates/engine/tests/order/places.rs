@@ -1,5 +1,5 @@
-//! Every message keeps its place, whatever becomes of it: strict, aged and fifo against a look at everything that waits, also when the order is
-//! changed on the way.
+//! Every message keeps its place, whatever happens to it: strict, aged and fifo against a full search of the waiting
+//! messages, also when the order changes meanwhile.
 
 use peeklock_engine::{MessageState, ReceiveMode, SessionWish, Settlement};
 use peeklock_types::{OrderPolicy, OrderSettings, QueueSettings};
@@ -10,7 +10,7 @@ use crate::world::{ABANDON, Dice, Handed, Job, MAIN, World, classes, id_of, mill
 
 const PEEK_LOCK: ReceiveMode = ReceiveMode::PeekLock;
 
-/// A queue under random commands, and who should be next.
+/// A queue under random commands, and the reference for its next message.
 struct Play {
     world: World,
     reference: Reference,
@@ -65,7 +65,7 @@ impl Play {
         let mut all = waiting(&self.world);
         let expected = all.len().min(count as usize);
         let handed = self.world.take(PEEK_LOCK, count);
-        assert_eq!(handed.len(), expected, "somebody asked while something waited");
+        assert_eq!(handed.len(), expected, "a receiver had credit while a message waited");
         handed.iter().for_each(|handed| self.reference.check(&self.world, &mut all, handed));
         self.held.extend(handed);
     }
@@ -105,7 +105,7 @@ impl Play {
         self.completed_count += 1;
     }
 
-    /// Takes all that is left: nothing was lost on the way.
+    /// Receives all remaining messages: none was lost.
     fn finish(mut self) {
         self.world.wait(secs(30));
         self.held.clear();
@@ -129,7 +129,7 @@ impl Play {
     }
 }
 
-/// Any policy whose next message can be told, with any three of five classes.
+/// Generates any policy whose next message is predictable, with any three of five classes.
 fn random_order(dice: &mut Dice) -> OrderSettings {
     let policy = dice.one_of(&[OrderPolicy::Fifo, OrderPolicy::Strict, OrderPolicy::Aged]);
     let mut order = classes(policy, 5);
@@ -150,14 +150,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(80))]
 
     #[test]
-    fn the_most_urgent_goes_first_and_who_returns_keeps_its_place(policy in policy(), seed in any::<u64>()) {
+    fn the_most_urgent_goes_first_and_a_returned_message_keeps_its_place(policy in policy(), seed in any::<u64>()) {
         let mut play = Play::new(Some(classes(policy, 3)), seed);
         (0..150).for_each(|_| play.step());
         play.finish();
     }
 
     #[test]
-    fn a_changed_order_holds_for_the_backlog_at_once(seed in any::<u64>()) {
+    fn a_changed_order_applies_to_the_backlog_at_once(seed in any::<u64>()) {
         let mut dice = Dice(seed);
         let order = dice.chance(80).then(|| random_order(&mut dice));
         let mut play = Play::new(order, seed);
@@ -195,7 +195,7 @@ fn sessions(order: OrderSettings, seed: u64) {
             holders.pop().into_iter().for_each(|(receiver, _)| world.detach(receiver));
             continue;
         }
-        // Only heads of sessions that nobody holds stand in line.
+        // Only heads of sessions without a holder are candidates.
         let held: Vec<u32> = holders.iter().map(|(_, session)| *session).collect();
         let session_of = |world: &World, id| world.jobs[&id].session.unwrap();
         let mut heads = waiting(&world);
@@ -216,7 +216,7 @@ fn sessions(order: OrderSettings, seed: u64) {
             continue;
         }
         assert_eq!(handed.len(), 1);
-        // Two sessions can have heads of one lane; the checks are the same as for messages.
+        // Two sessions can have heads in one lane; the checks are the same as for messages.
         reference.check(&world, &mut heads, &handed[0]);
         holders.push((receiver, session_of(&world, handed[0].id)));
         if dice.chance(80) {
@@ -226,7 +226,7 @@ fn sessions(order: OrderSettings, seed: u64) {
 }
 
 #[test]
-fn a_message_says_its_class_and_its_tenant() {
+fn a_message_reports_its_class_and_its_tenant() {
     let mut order = classes(OrderPolicy::Strict, 2);
     order.tenants = crate::world::fair(&[1]).tenants;
     let mut world = World::new(order);

@@ -1,4 +1,4 @@
-//! A receiver that asks for much holds little: what comes later and is more urgent still goes first.
+//! A receiver with much credit holds few messages: a more urgent one that arrives later still goes first.
 
 use std::collections::VecDeque;
 
@@ -21,16 +21,16 @@ fn a_high_message_goes_to_a_receiver_with_credit_300_as_soon_as_it_settles_one()
         assert!(world.deliver().is_empty());
         world.wait(millis(1000));
         let high = world.send(Job::of(1));
-        assert!(world.deliver().is_empty(), "it holds as much as it may");
+        assert!(world.deliver().is_empty(), "it is at its limit");
         world.complete(&low[0]);
         let next = world.deliver();
         assert_eq!(next.iter().map(|handed| handed.id).collect::<Vec<_>>(), [high]);
-        assert_eq!(world.engine.credit(receiver), 300 - BOUND as u32 - 1, "the rest of the credit stands");
+        assert_eq!(world.engine.credit(receiver), 300 - BOUND as u32 - 1, "the rest of the credit stays");
     }
 }
 
 #[test]
-fn every_receiver_has_a_bound_of_its_own_and_plain_queues_have_none() {
+fn every_receiver_has_its_own_limit_and_plain_queues_have_none() {
     let mut world = World::new(classes(OrderPolicy::Strict, 2));
     world.send_many(2000, |_| Job::of(0));
     for _ in 0..3 {
@@ -38,13 +38,13 @@ fn every_receiver_has_a_bound_of_its_own_and_plain_queues_have_none() {
     }
     assert_eq!(world.deliver().len(), 3 * BOUND);
     world.attach(ReceiveMode::ReceiveAndDelete, 300);
-    assert_eq!(world.deliver().len(), 300, "what is gone at once is not held");
+    assert_eq!(world.deliver().len(), 300, "a deleted message is not held");
     world.set_order(None);
-    assert_eq!(world.deliver().len(), 3 * (300 - BOUND), "an order taken away frees the standing credit");
+    assert_eq!(world.deliver().len(), 3 * (300 - BOUND), "without an order the remaining credit is used");
 }
 
 #[test]
-fn a_drain_ends_at_the_bound() {
+fn a_drain_ends_at_the_limit() {
     let mut world = World::new(classes(OrderPolicy::Aged, 2));
     world.send_many(100, |_| Job::of(0));
     let receiver = world.attach(ReceiveMode::PeekLock, 50);
@@ -52,21 +52,21 @@ fn a_drain_ends_at_the_bound() {
     let handed = world.deliver();
     let drained = world.out.drained.clone();
     assert_eq!(handed.len(), BOUND);
-    assert_eq!(drained.len(), 1, "the client that waits for it is not left waiting");
+    assert_eq!(drained.len(), 1, "a client that waits for the drain gets its end");
     assert_eq!(drained[0].unused_credit, 50 - BOUND as u32);
 }
 
 #[test]
-fn what_a_receiver_holds_is_forgotten_with_its_locks() {
+fn expired_locks_no_longer_count_as_held() {
     let mut world = World::new(classes(OrderPolicy::Aged, 2));
     world.send_many(100, |_| Job::of(0));
     world.attach(ReceiveMode::PeekLock, 300);
     assert_eq!(world.deliver().len(), BOUND);
     world.wait(millis(300_000));
-    assert_eq!(world.deliver().len(), BOUND, "all locks have run out");
+    assert_eq!(world.deliver().len(), BOUND, "all locks have expired");
 }
 
-/// The most that was settled within the horizon, at any time in two of them.
+/// Returns the largest number of messages settled within one horizon, at any time in the last two.
 fn fastest(settled: &[Timestamp], now: Timestamp) -> usize {
     let horizon = limits::OUTSTANDING_HORIZON;
     let recent: Vec<_> = settled.iter().copied().filter(|at| *at + horizon * 2 > now).collect();
@@ -80,7 +80,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn nobody_holds_more_than_the_bound_or_what_it_has_just_settled(seed in any::<u64>()) {
+    fn no_receiver_holds_more_than_its_limit_or_its_recent_settlements(seed in any::<u64>()) {
         let (mut world, mut dice) = (World::new(classes(OrderPolicy::Aged, 2)), Dice(seed));
         world.send_many(3000, |_| Job::of(0));
         let receiver = world.attach(ReceiveMode::PeekLock, 100_000);
@@ -97,7 +97,7 @@ proptest! {
                     "holds {} and has settled {}", holding.len(), fast_count
                 );
             }
-            prop_assert!(!holding.is_empty() || world.message_count() == 0, "standing credit is used");
+            prop_assert!(!holding.is_empty() || world.message_count() == 0, "the remaining credit is used");
             let count = dice.below(holding.len() as u64 + 1) as usize;
             for handed in holding.drain(..count) {
                 world.complete(&handed);

@@ -1,4 +1,5 @@
-//! Rates count starts: no window ever sees more than burst and rate allow, nobody is held up by the limit of another, and everything starts in the end.
+//! Rates count starts: no window contains more than burst plus rate, no lane is held up by the limit of another, and
+//! everything starts in the end.
 
 use peeklock_engine::Error;
 use peeklock_types::{OrderPolicy, OrderSettings, Rate};
@@ -12,7 +13,7 @@ fn rate() -> impl Strategy<Value = Rate> {
     (500..=50_000u64, 1..=8u32).prop_map(|(per_second_milli, burst)| Rate { per_second_milli, burst })
 }
 
-/// Limits of the queue, of classes and of tenants of a tier.
+/// The limits of the queue, of classes and of tenants of a tier.
 #[derive(Clone, Debug)]
 struct Limits {
     policy: OrderPolicy,
@@ -62,7 +63,7 @@ impl Limits {
         (0..150).map(|_| one()).collect()
     }
 
-    /// Whether nothing limits such a job.
+    /// Returns whether no limit applies to such a job.
     fn is_free(&self, job: &Job) -> bool {
         let class = self.classes[usize::from(job.priority.unwrap())];
         let tier = self.tiers[job.tier.unwrap() as usize];
@@ -87,7 +88,7 @@ impl Limits {
     }
 }
 
-/// From any start to any later one there are at most `burst + rate · t`.
+/// Checks that from any start to any later one there are at most `burst + rate · t`.
 fn check_windows(starts_ms: &[u64], rate: Option<Rate>) {
     let Some(rate) = rate else { return };
     for (place, from_ms) in starts_ms.iter().enumerate() {
@@ -106,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn no_window_sees_more_starts_than_allowed_and_all_start_in_the_end(
+    fn no_window_exceeds_the_rate_and_all_start_in_the_end(
         limits in limits(prop::option::of(rate())),
         slots in 1..=8usize,
     ) {
@@ -118,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn a_limited_lane_holds_nobody_else_up(limits in limits(Just(None)), slots in 1..=8usize) {
+    fn a_limited_lane_holds_up_no_other(limits in limits(Just(None)), slots in 1..=8usize) {
         let mut shop = Shop::open(World::new(limits.order()), slots, limits.arrivals());
         for until_ms in (0..6000).step_by(53) {
             shop.run_until(until_ms);
@@ -149,17 +150,17 @@ proptest! {
 }
 
 #[test]
-fn a_tenant_keeps_its_limit_while_it_is_away() {
+fn a_tenant_keeps_its_limit_while_it_has_no_messages() {
     let mut order = fair(&[1, 1]);
     order.tenants.as_mut().unwrap().classes[1].rate = Some(Rate { per_second_milli: 100, burst: 1 });
     let (mut dice, mut arrivals) = (Dice(7), Vec::new());
     let arrival = |at_ms, tenant, tier| Arrival { at_ms, job: Job::by(tenant, tier), service_ms: 1 };
     for tenant in 0..30 {
-        // The second job comes when the first is long done, but not yet paid for.
+        // The second job arrives long after the end of the first, but before the rate permits it.
         arrivals.push(arrival(dice.below(1000), tenant, 1));
         arrivals.push(arrival(2000 + dice.below(8000), tenant, 1));
     }
-    // One has much to do, and so many others come and go that nobody's lane is kept for long.
+    // One tenant has many jobs, and so many others appear and disappear that no lane is kept for long.
     arrivals.extend((0..5000).map(|n| arrival(n * 2, 999, 0)));
     arrivals.extend((0..1000).map(|n| arrival(u64::from(n) * 10, 1000 + n, 0)));
     arrivals.sort_by_key(|arrival| arrival.at_ms);
@@ -174,7 +175,7 @@ fn a_tenant_keeps_its_limit_while_it_is_away() {
 }
 
 #[test]
-fn a_sender_over_its_rate_is_told_when_to_come_again_and_nothing_is_taken() {
+fn a_sender_over_its_rate_gets_a_retry_time_and_nothing_is_stored() {
     let mut order = classes(OrderPolicy::Aged, 2);
     let rate = Some(Rate { per_second_milli: 10_000, burst: 5 });
     order.classes[0].send_rate = rate;

@@ -1,4 +1,4 @@
-//! Who may be next, by the plainest rule: look at everything that waits.
+//! Determines the possible next messages by the simplest rule: a search of all waiting ones.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use peeklock_types::{OrderPolicy, OrderSettings};
 
 use crate::world::{Handed, Job, JobId, World, id_of};
 
-/// What waits to be handed out, as somebody sees who peeks.
+/// Returns the waiting messages, as a peek shows them.
 pub(crate) fn waiting(world: &World) -> Vec<Message> {
     let is_waiting =
         |message: &Message| message.state == MessageState::Active && message.locked_until.is_none();
     world.peek().into_iter().filter(is_waiting).collect()
 }
 
-/// Remembers of which class each message was when it was sent.
+/// Stores the class that each message had when it was sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reference {
     pub(crate) order: Option<OrderSettings>,
@@ -26,7 +26,7 @@ impl Reference {
         Reference { order, names: HashMap::new() }
     }
 
-    /// The queue has another order now. Who was of a class that is gone is of the default class from now on.
+    /// Sets a new order. Messages of a removed class are in the default class from now on.
     pub(crate) fn change(&mut self, world: &World, order: Option<OrderSettings>) {
         self.order = order;
         let Some(order) = &self.order else { return self.names.clear() };
@@ -47,14 +47,14 @@ impl Reference {
         }
     }
 
-    /// The class of a message today, by its name; 0 is the most urgent one.
+    /// Returns the current class of a message, by its name; 0 is the most urgent one.
     pub(crate) fn rank(&self, id: JobId) -> usize {
         let Some(order) = &self.order else { return 0 };
         let named = self.names.get(&id).and_then(|name| order.class_index(name));
         named.unwrap_or_else(|| order.default_class_index())
     }
 
-    /// Smaller goes first.
+    /// Returns the sort key; the smallest goes first.
     fn key(&self, message: &Message) -> u64 {
         let (number, rank) = (message.sequence_number.0, self.rank(id_of(message)));
         let Some(order) = &self.order else { return number };
@@ -66,13 +66,13 @@ impl Reference {
         }
     }
 
-    /// Whether this was a right one to hand out of all that waited; takes it away from them.
+    /// Checks that this delivery was a correct choice among the waiting messages, and removes it from them.
     pub(crate) fn check(&self, world: &World, waiting: &mut Vec<Message>, handed: &Handed) {
         let place = waiting.iter().position(|message| id_of(message) == handed.id);
         let message = waiting.remove(place.unwrap_or_else(|| panic!("{handed:?} did not wait")));
         let key = self.key(&message);
         let more_urgent = waiting.iter().find(|other| self.key(other) < key);
-        assert!(more_urgent.is_none(), "{message:?} was handed out while {more_urgent:?} waits");
+        assert!(more_urgent.is_none(), "{message:?} was delivered while {more_urgent:?} waits");
         let has_tenants = self.order.as_ref().is_some_and(|order| order.tenants.is_some());
         let lane = |id: JobId| (self.rank(id), world.jobs[&id].tenant.filter(|_| has_tenants));
         let mates = || waiting.iter().filter(|other| lane(id_of(other)) == lane(handed.id));

@@ -1,4 +1,4 @@
-//! After a crash the order is what it was: facts give the same order as they gave before, from the first one on or from a snapshot.
+//! After a crash the order is the same: facts give the same order as before, from the first one on or from a snapshot.
 
 use peeklock_engine::{ReceiveMode, SessionWish, Settlement};
 use peeklock_types::{LockToken, OrderPolicy, OrderSettings, Placement, QueueSettings};
@@ -56,14 +56,14 @@ fn live_a_little(world: &mut World, dice: &mut Dice, held: &mut Vec<LockToken>) 
     }
 }
 
-/// Takes everything that nobody holds, one after the other, each for a while that follows from its number.
+/// Receives all unlocked messages, one after the other, each for a time that depends on its number.
 fn hand_out_all(world: &mut World) -> Vec<JobId> {
     let mut order = Vec::new();
     let mut idle_count = 0;
     loop {
         let handed = world.take(ReceiveMode::PeekLock, 1);
         let Some(handed) = handed.first() else {
-            // The last of those that are scheduled are due by then, and no lock has run out yet.
+            // The last scheduled messages are due by then, and no lock has expired yet.
             if idle_count == 5 {
                 return order;
             }
@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn a_replay_hands_out_in_the_same_order(
+    fn a_replay_delivers_in_the_same_order(
         policy in policies(),
         with_tenants in any::<bool>(),
         changed in prop::option::of(policies()),
@@ -106,7 +106,7 @@ proptest! {
         let from_facts = world.replay(None);
         prop_assert!(from_facts.snapshot() == bytes, "facts alone");
         let from_snapshot = world.replay(Some((&snapshot, done)));
-        prop_assert!(from_snapshot.snapshot() == bytes, "a snapshot and later facts");
+        prop_assert!(from_snapshot.snapshot() == bytes, "a snapshot and later facts give the same state");
         let restored = peeklock_engine::Engine::restore(&bytes, Placement::default()).unwrap();
         prop_assert!(restored.snapshot() == bytes, "a snapshot alone");
 
@@ -141,7 +141,7 @@ proptest! {
     }
 }
 
-/// Accepts the next session, takes one message and leaves it, again and again.
+/// Accepts the next session, receives one message and detaches, again and again.
 fn sessions_in_order(world: &mut World, count_max: usize) -> Vec<JobId> {
     let mut order = Vec::new();
     while order.len() < count_max {

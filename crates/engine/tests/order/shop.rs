@@ -1,4 +1,4 @@
-//! Workers in virtual time: so many slots, jobs that arrive at their times and take as long as they take.
+//! Workers in virtual time: a number of slots, and jobs with an arrival time and a processing time.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +7,7 @@ use peeklock_types::{LockToken, Timestamp};
 
 use crate::world::{Handed, Job, JobId, World};
 
-/// A job that comes at a time, and how long it takes.
+/// A job with its arrival and its processing time.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at_ms: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Arrival {
     pub(crate) service_ms: u64,
 }
 
-/// A job that was begun. Times are since the shop was opened.
+/// A started job. Times are since the shop was opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) id: JobId,
@@ -32,12 +32,12 @@ pub(crate) struct Shop {
     slots: usize,
     arrivals: Vec<Arrival>,
     arrived_count: usize,
-    /// When each job came and how long it takes.
+    /// The arrival and the processing time of each job.
     known: HashMap<JobId, (u64, u64)>,
-    /// By when each is done, and by its nonce.
+    /// Running jobs, by their end and their nonce.
     running: BTreeMap<(u64, u64), LockToken>,
     pub(crate) starts: Vec<Start>,
-    /// Each of these is sent again as soon as one of its tenant or class is begun, so that it always has some waiting.
+    /// Each of these is sent again as soon as one of its tenant or class is started, so that some always wait.
     endless: Vec<(Job, u64)>,
 }
 
@@ -74,7 +74,7 @@ impl Shop {
         self.known.insert(id, (self.now_ms(), service_ms));
     }
 
-    /// Works until a time, and tells whether there is anything left that could happen later.
+    /// Runs until a time, and returns whether any event is left for later.
     pub(crate) fn run_until(&mut self, end_ms: u64) -> bool {
         self.work();
         while let Some(next_ms) = self.next_event_ms() {
@@ -92,7 +92,7 @@ impl Shop {
         let arrival = self.arrivals.get(self.arrived_count).map(|arrival| arrival.at_ms);
         let end = self.running.first_key_value().map(|((end, _), _)| *end);
         let due = self.world.engine.next_deadline().map(|at| at.since(self.opened).as_millis() as u64);
-        // What a deadline brings has been done when the time did not move.
+        // A deadline that is not later than now was already handled.
         let due = due.map(|due| due.max(self.now_ms() + 1));
         arrival.into_iter().chain(end).chain(due).min()
     }
@@ -101,7 +101,7 @@ impl Shop {
         self.world.wait_until(self.opened + std::time::Duration::from_millis(at_ms));
     }
 
-    /// Ends what is done, takes in what has come, and begins what there are slots for.
+    /// Completes finished jobs, sends those that have arrived, and starts jobs in the free slots.
     fn work(&mut self) {
         let now_ms = self.now_ms();
         while let Some(first) = self.running.first_entry()
@@ -140,7 +140,7 @@ impl Shop {
         self.slots - self.running.len()
     }
 
-    /// Worker time that those starts have had between two times.
+    /// Returns the worker time that those jobs got between two times.
     pub(crate) fn worked_ms(&self, is_meant: impl Fn(&Job) -> bool, from_ms: u64, to_ms: u64) -> u64 {
         let meant = self.starts.iter().filter(|start| is_meant(&start.job));
         meant.map(|start| start.end_ms.min(to_ms).saturating_sub(start.at_ms.max(from_ms))).sum()

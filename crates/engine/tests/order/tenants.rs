@@ -1,4 +1,5 @@
-//! Tenants share the time of workers, not counts of messages: nobody gets more by sending more, by long jobs or by having been away.
+//! Tenants share the time of workers, not counts of messages: more sends, long jobs or an absence give no tenant a
+//! larger share.
 
 use peeklock_types::{OrderPolicy, OrderSettings};
 use proptest::prelude::*;
@@ -22,7 +23,7 @@ fn is_of(tenant: u32) -> impl Fn(&Job) -> bool {
     move |job| job.tenant == Some(tenant)
 }
 
-/// `|T_i/w_i − T_j/w_j| ≤ (S + 1)(c_i/w_i + c_j/w_j)` for the worker time since `from_ms`.
+/// Checks `|T_i/w_i − T_j/w_j| ≤ (S + 1)(c_i/w_i + c_j/w_j)` for the worker time since `from_ms`.
 fn check_pairs(shop: &Shop, tenants: &[Busy], slots: usize, from_ms: u64, to_ms: u64) {
     let part = |n: usize, tenant: &Busy| {
         shop.worked_ms(is_of(n as u32), from_ms, to_ms) as f64 / f64::from(tenant.weight)
@@ -44,7 +45,7 @@ fn check_pairs(shop: &Shop, tenants: &[Busy], slots: usize, from_ms: u64, to_ms:
 const WEIGHTS: [u32; 3] = [1, 2, 4];
 
 fn busy() -> impl Strategy<Value = Busy> {
-    // Costs of 1:100.
+    // Costs with a ratio of 1:100.
     (0..3u32, prop::sample::select(vec![10u64, 1000])).prop_map(|(tier, cost_ms)| Busy {
         tier,
         weight: WEIGHTS[tier as usize],
@@ -56,7 +57,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
-    fn busy_tenants_get_their_shares_within_the_bound(
+    fn busy_tenants_get_their_shares_within_the_limit(
         tenants in prop::collection::vec(busy(), 2..=4),
         slots in prop::sample::select(vec![1usize, 8]),
     ) {
@@ -71,12 +72,12 @@ proptest! {
     }
 
     #[test]
-    fn who_was_away_has_saved_nothing_up(
+    fn an_absent_tenant_earns_nothing(
         costs in prop::collection::vec(prop::sample::select(vec![10u64, 200]), 2),
         slots in prop::sample::select(vec![1usize, 8]),
     ) {
         let tenants: Vec<_> = costs.iter().map(|&cost_ms| Busy { tier: 0, weight: 1, cost_ms }).collect();
-        // Both are known from the start; one then has nothing to do for long.
+        // Both tenants have a lane from the start; one then has no jobs for a long time.
         let once = Arrival { at_ms: 0, job: Job::by(1, 0), service_ms: tenants[1].cost_ms };
         let mut shop = Shop::open(World::new(fair(&WEIGHTS)), slots, vec![once]);
         shop.keep_waiting(&Job::by(0, 0), tenants[0].cost_ms, slots + 1);
@@ -104,7 +105,7 @@ fn weights_of_four_to_one_give_80_to_20_percent_of_the_time_whatever_the_jobs_ta
                 (79.0..=81.0).contains(&share),
                 "{share} % with {slots} slots, {one_ms} and {other_ms} ms"
             );
-            assert!(all > (slots as u64 * end_ms) as f64 * 0.99, "nobody stands idle");
+            assert!(all > (slots as u64 * end_ms) as f64 * 0.99, "no slot is idle");
         }
     }
 }
@@ -112,7 +113,7 @@ fn weights_of_four_to_one_give_80_to_20_percent_of_the_time_whatever_the_jobs_ta
 const SERVICE_MS: u64 = 50;
 const QUIET_END_MS: u64 = 100_000;
 
-/// Ninety-nine tenants whose jobs come at any time, with four fifths of what the shop can do.
+/// Returns the jobs of 99 tenants that arrive at random times, with four fifths of the shop's capacity.
 fn scattered(seed: u64, slots: usize) -> Vec<Arrival> {
     let mut dice = Dice(seed);
     let mean_ms = SERVICE_MS as f64 / slots as f64 / 0.8;
@@ -125,7 +126,7 @@ fn scattered(seed: u64, slots: usize) -> Vec<Arrival> {
     arrivals(all)
 }
 
-/// As much work, but all come within a second, and then not for a while: they wait for each other.
+/// Returns as much work, but all jobs arrive within a second, followed by a pause: they wait for each other.
 fn in_waves(seed: u64, slots: usize) -> Vec<Arrival> {
     let mut dice = Dice(seed);
     let period_ms = 99 * 4 * SERVICE_MS / slots as u64 * 5 / 4;
@@ -143,7 +144,8 @@ fn arrivals(mut all: Vec<(u64, u32)>) -> Vec<Arrival> {
     all.into_iter().map(arrival).collect()
 }
 
-/// Mean and 99th percentile of how long the quiet ones waited for the end of a job, alone and beside one who always has 500 jobs waiting.
+/// Returns the mean and the 99th percentile of the time until the end of a quiet tenant's job, alone and beside a
+/// tenant that always has 500 jobs waiting.
 fn quiet_waits(order: &OrderSettings, slots: usize, quiet: &[Arrival]) -> [(f64, f64); 2] {
     [false, true].map(|with_noisy| {
         let mut shop = Shop::open(World::new(order.clone()), slots, quiet.to_vec());
@@ -162,8 +164,8 @@ fn quiet_waits(order: &OrderSettings, slots: usize, quiet: &[Arrival]) -> [(f64,
 #[test]
 fn one_noisy_tenant_hardly_delays_ninety_nine_quiet_ones() {
     for seed in 1..=3 {
-        // Beside somebody who always has work no slot is ever idle. Where alone one nearly always is, that is the larger part of all waiting, whoever
-        // goes first; so several slots are looked at in waves.
+        // Beside a tenant that always has work no slot is ever idle. If a slot is nearly always idle without that
+        // tenant, most of the wait is for a free slot, whatever the order; so several slots are tested in waves.
         for (slots, quiet) in [(1, scattered(seed, 1)), (1, in_waves(seed, 1)), (8, in_waves(seed, 8))] {
             let [alone, beside] = quiet_waits(&fair(&[1]), slots, &quiet);
             let what = format!("{beside:?} ms and alone {alone:?} ms, {slots} slots, seed {seed}");
@@ -171,10 +173,10 @@ fn one_noisy_tenant_hardly_delays_ninety_nine_quiet_ones() {
         }
     }
     let [alone, beside] = quiet_waits(&classes(OrderPolicy::Fifo, 1), 8, &in_waves(1, 8));
-    assert!(beside.0 > 1.5 * alone.0, "the noise is loud enough to be noticed: {beside:?} and {alone:?}");
+    assert!(beside.0 > 1.5 * alone.0, "the noise has a measurable effect: {beside:?} and {alone:?}");
 }
 
-/// Two tier-0 tenants and one of tier 1 whose class may have a quarter of what is in flight.
+/// Creates a shop with two tier-0 tenants and one of tier 1 whose class may have a quarter of the messages in flight.
 fn shared(is_hard: bool) -> Shop {
     let mut order = fair(&[1, 1]);
     let class = &mut order.tenants.as_mut().unwrap().classes[1];
@@ -183,7 +185,8 @@ fn shared(is_hard: bool) -> Shop {
     Shop::open(World::new(order), 8, Vec::new())
 }
 
-/// How many of the limited class and of all were in flight after each start of the limited class between two times.
+/// Returns how many messages of the limited class and of all were in flight after each start of the limited class
+/// between two times.
 fn in_flight_at_starts(shop: &Shop, from_ms: u64, to_ms: u64) -> Vec<(usize, usize)> {
     let limited = |job: &Job| job.tier == Some(1);
     let starts = shop.starts.iter().enumerate();
@@ -198,14 +201,18 @@ fn in_flight_at_starts(shop: &Shop, from_ms: u64, to_ms: u64) -> Vec<(usize, usi
 }
 
 #[test]
-fn a_share_holds_while_others_wait_and_a_hard_one_always() {
+fn a_soft_share_applies_while_others_wait_and_a_hard_one_always() {
     for is_hard in [false, true] {
         let mut shop = shared(is_hard);
         shop.keep_waiting(&Job::by(0, 1), 100, 20);
         shop.run_until(5_000);
         let alone = in_flight_at_starts(&shop, 1_000, 5_000);
         let most = alone.iter().map(|(own, _)| *own).max().unwrap();
-        assert_eq!(most, if is_hard { 1 } else { 8 }, "of what is in flight it is all, but one always may");
+        assert_eq!(
+            most,
+            if is_hard { 1 } else { 8 },
+            "a soft share does not limit a class that is alone, and a hard one permits one message"
+        );
         shop.keep_waiting(&Job::by(1, 0), 70, 20);
         shop.keep_waiting(&Job::by(2, 0), 130, 20);
         shop.run_until(30_000);
@@ -214,6 +221,6 @@ fn a_share_holds_while_others_wait_and_a_hard_one_always() {
         }
         let worked = |tier: u32| shop.worked_ms(move |job| job.tier == Some(tier), 6_000, 30_000) as f64;
         let share = worked(1) / (worked(0) + worked(1));
-        assert!((0.2..=0.26).contains(&share), "{share}, and without a limit it would be a third");
+        assert!((0.2..=0.26).contains(&share), "{share}; without a limit it would be a third");
     }
 }

@@ -1,4 +1,4 @@
-//! Classes that share by weights: nobody waits longer than a round of the others, and nobody saves up while away.
+//! Classes that share by weights: no class waits longer than a round of the others, and an idle class earns nothing.
 
 use peeklock_engine::ReceiveMode;
 use peeklock_types::{OrderPolicy, OrderSettings};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::world::{Dice, Job, World, classes};
 
-/// `weights[n]` is that of the class `c{n}`.
+/// Returns an order in which the class `c{n}` has the weight `weights[n]`.
 fn weighted(weights: &[u32]) -> OrderSettings {
     let mut order = classes(OrderPolicy::Weighted, weights.len() as u8);
     for class in &mut order.classes {
@@ -15,7 +15,7 @@ fn weighted(weights: &[u32]) -> OrderSettings {
     order
 }
 
-/// The class of one message that is handed out and gone.
+/// Receives and deletes one message, and returns its class.
 fn next_class(world: &mut World) -> Option<usize> {
     let handed = world.take(ReceiveMode::ReceiveAndDelete, 1).pop()?;
     Some(usize::from(world.jobs[&handed.id].priority.unwrap()))
@@ -25,7 +25,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn classes_that_always_wait_share_by_weight(weights in prop::collection::vec(1..=20u32, 2..=5)) {
+    fn classes_with_a_backlog_share_by_weight(weights in prop::collection::vec(1..=20u32, 2..=5)) {
         let rounds = 8;
         let mut world = World::new(weighted(&weights));
         for (class, weight) in weights.iter().enumerate() {
@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn classes_that_come_and_go_save_nothing_up(
+    fn classes_that_are_idle_at_times_earn_nothing(
         weights in prop::collection::vec(1..=9u32, 2..=5),
         seed in any::<u64>(),
     ) {
@@ -62,7 +62,7 @@ proptest! {
         let mut gaps = vec![0u32; weights.len()];
         for _ in 0..300 {
             for (class, waiting) in waiting.iter_mut().enumerate() {
-                // Class 0 always has some; the others come in heaps, and are away for long.
+                // Class 0 always has messages; the others get them in batches after long pauses.
                 let count = if class == 0 { 2 } else if dice.chance(2) { 40 } else { 0 };
                 world.send_many(count, |_| Job::of(class as u8));
                 *waiting += count;
@@ -71,7 +71,7 @@ proptest! {
             waiting[served] -= 1;
             for (class, gap) in gaps.iter_mut().enumerate() {
                 *gap = if class == served || waiting[class] == 0 { 0 } else { *gap + 1 };
-                // One more for each that has just come: it may begin with the round that it finds.
+                // One more for each class that just became active: it may start in the current round.
                 let others = weights.len() as u32 - 1;
                 let sum: u32 = weights.iter().sum();
                 prop_assert!(*gap <= sum - weights[class] + others, "{} waits for {}, {:?}", class, gap, weights);
@@ -81,7 +81,7 @@ proptest! {
 }
 
 #[test]
-fn a_class_without_a_weight_weighs_one() {
+fn a_class_without_a_weight_has_weight_one() {
     let mut order = weighted(&[1, 3]);
     order.classes[1].weight = None;
     let mut world = World::new(order);

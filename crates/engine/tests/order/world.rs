@@ -1,4 +1,4 @@
-//! One queue with an order, and what one does with it, in few words.
+//! One queue with an order, and short functions to use it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -33,12 +33,12 @@ pub(crate) fn queue_name() -> EntityName {
     EntityName::parse("jobs").unwrap()
 }
 
-/// A class for one priority; its name is `c` and the priority.
+/// Returns a class for one priority; its name is `c` and the priority.
 pub(crate) fn class(priority: u8) -> ClassSettings {
     ClassSettings::new(class_name(&format!("c{priority}")), (priority, priority))
 }
 
-/// Classes `c0` to `c{count - 1}`; the last is the most urgent one.
+/// Returns classes `c0` to `c{count - 1}`; the last is the most urgent one.
 pub(crate) fn classes(policy: OrderPolicy, count: u8) -> OrderSettings {
     let mut order =
         OrderSettings { policy, classes: (0..count).map(class).collect(), ..OrderSettings::default() };
@@ -46,7 +46,8 @@ pub(crate) fn classes(policy: OrderPolicy, count: u8) -> OrderSettings {
     order
 }
 
-/// One class of messages, and tenants by the property `tenant`; those of `tier` n weigh `weights[n]`.
+/// Returns one class of messages, with tenants by the property `tenant`; those of `tier` n have the weight
+/// `weights[n]`.
 pub(crate) fn fair(weights: &[u32]) -> OrderSettings {
     let tier = |(n, &weight): (usize, &u32)| TenantClass {
         when: Some(format!("tier = {n}")),
@@ -58,10 +59,10 @@ pub(crate) fn fair(weights: &[u32]) -> OrderSettings {
     OrderSettings { tenants: Some(tenants), ..OrderSettings::default() }
 }
 
-/// A message as its sender wants it. `..Job::default()` says nothing.
+/// A message to send. `..Job::default()` sets no property.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// Of the class `c{priority}`.
+    /// Selects the class `c{priority}`.
     pub(crate) priority: Option<u8>,
     pub(crate) tenant: Option<u32>,
     pub(crate) tier: Option<u32>,
@@ -98,7 +99,8 @@ impl Job {
     }
 }
 
-/// Each message lies in a group of its own, which names it for good: a scheduled one changes its number when it is due.
+/// Identifies a message by the commit group of its body, which contains no other: a scheduled message changes its
+/// number when it is due.
 pub(crate) type JobId = u64;
 
 pub(crate) fn id_of(message: &Message) -> JobId {
@@ -108,7 +110,7 @@ pub(crate) fn id_of(message: &Message) -> JobId {
     }
 }
 
-/// A message that somebody has got.
+/// A delivered message.
 #[derive(Clone, Debug)]
 pub(crate) struct Handed {
     pub(crate) id: JobId,
@@ -124,13 +126,13 @@ pub(crate) struct World {
     pub(crate) jobs: HashMap<JobId, Job>,
     pub(crate) out: Output,
     pub(crate) nonce: u64,
-    /// All that was decided so far.
+    /// All facts decided so far.
     pub(crate) journal: Vec<Fact>,
     next_id: JobId,
     next_receiver: u64,
 }
 
-/// Locks last, unless a test wants them to run out.
+/// Returns settings with a long lock duration, unless a test needs locks that expire.
 pub(crate) fn settings(order: Option<OrderSettings>) -> QueueSettings {
     QueueSettings {
         lock_duration: secs(300),
@@ -168,7 +170,7 @@ impl World {
         self.try_send(job).unwrap()
     }
 
-    /// Sends so many, each made from its number.
+    /// Sends `count` messages, each created from its number.
     pub(crate) fn send_many(&mut self, count: u32, mut job: impl FnMut(u32) -> Job) {
         for n in 0..count {
             self.send(job(n));
@@ -182,7 +184,7 @@ impl World {
         Ok(id)
     }
 
-    /// Sends a message with just these properties.
+    /// Sends a message with exactly these properties.
     pub(crate) fn send_view(&mut self, view: bytes::Bytes) {
         self.try_send_with(Attributes { view: Some(view), ..Attributes::default() }).unwrap();
     }
@@ -228,7 +230,7 @@ impl World {
         self.settle_down();
     }
 
-    /// Leaves `drained`, `accepted` and `closed` in the output for those who look for them.
+    /// Delivers messages. Leaves `drained`, `accepted` and `closed` in the output for the test.
     pub(crate) fn deliver(&mut self) -> Vec<Handed> {
         self.out.clear();
         let mut handed = Vec::new();
@@ -247,7 +249,7 @@ impl World {
         }
     }
 
-    /// What somebody gets who comes for so many messages and leaves again.
+    /// Returns the messages that a new receiver with this credit gets, and detaches it.
     pub(crate) fn take(&mut self, mode: ReceiveMode, count: u32) -> Vec<Handed> {
         let receiver = self.attach(mode, count);
         let handed = self.deliver();
@@ -292,13 +294,13 @@ impl World {
         self.engine.order_view(self.now, self.queue).unwrap()
     }
 
-    /// Remembers the facts, and drops what else a command left behind.
+    /// Stores the facts, and drops the other results of a command.
     fn settle_down(&mut self) {
         self.journal.append(&mut self.out.facts);
         self.out.clear();
     }
 
-    /// All facts so far, by way of their bytes, into an engine.
+    /// Applies all facts so far to an engine, after encoding and decoding them.
     pub(crate) fn replay(&self, from: Option<(&[u8], usize)>) -> Engine {
         let (mut engine, done) = match from {
             Some((snapshot, done)) => (Engine::restore(snapshot, Placement::default()).unwrap(), done),
@@ -313,7 +315,7 @@ impl World {
         engine
     }
 
-    /// The same world with another engine.
+    /// Returns the same world with another engine.
     pub(crate) fn continued_by(&self, engine: Engine) -> World {
         World {
             engine,
@@ -359,7 +361,7 @@ impl Dice {
         all[self.below(all.len() as u64) as usize]
     }
 
-    /// From an exponential distribution: the time between arrivals that know nothing of each other.
+    /// Returns a value of an exponential distribution: the time between independent arrivals.
     pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         -mean * (1.0 - unit).ln()

@@ -1,9 +1,10 @@
 //! A queue with sessions against a naive model.
 //!
-//! Guards under random commands, times, receivers and crashes: a session has one holder, who gets its messages in order and nothing overtakes
-//! a delayed one; the next session is the one that waits longest; what a lost or closed receiver had locked returns and has failed; who has lost
-//! its session is closed a second later, or as soon as somebody else has it; poison is treated as the queue says; holders are forgotten by a
-//! crash and nothing else is.
+//! Checks under random commands, times, receivers and crashes: a session has one holder, which gets its messages in
+//! order, and nothing overtakes a delayed one; the next session is the one that has waited longest; messages locked by
+//! a lost or closed receiver return and have failed; a receiver that lost its session is closed a second later, or as
+//! soon as another receiver has it; poison messages are handled as the queue's settings specify; a crash removes the
+//! holders and nothing else.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -18,7 +19,7 @@ use proptest::prelude::*;
 
 use crate::world::World;
 
-/// One thing that happens. Numbers called `pick` choose among what is there, modulo how much there is.
+/// One step of a test. Numbers called `pick` choose among the existing items, modulo their number.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Send { session: usize, is_loud: bool, time_to_live: Option<Duration>, ahead: Option<Duration> },
@@ -40,7 +41,7 @@ pub(crate) enum Step {
 }
 
 fn halves(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
-    // Half seconds, so that things often meet in the very moment of a command.
+    // Half seconds, so that deadlines often coincide with a command.
     range.prop_map(|halves| Duration::from_millis(halves * 500))
 }
 
@@ -97,7 +98,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn sessions_do_what_the_model_does(
+    fn sessions_agree_with_the_model(
         steps in prop::collection::vec(step(), 1..150),
         poison in poison(),
         retry in retry(),

@@ -1,11 +1,11 @@
-//! The rules of sessions, as plainly as possible.
+//! The rules of sessions in their simplest form.
 
 use std::time::Duration;
 
 use peeklock_engine::{MessageState, ReceiverId, Settlement};
 use peeklock_types::{BodyRef, PoisonSession, QueueSettings, RetryPolicy, SequenceNumber, Timestamp};
 
-/// What must survive a crash.
+/// The state that must survive a crash.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) settings: QueueSettings,
@@ -14,7 +14,7 @@ pub(crate) struct Model {
     pub(crate) messages: Vec<ModelMessage>,
     /// The state of each session, and when it was set.
     pub(crate) states: [Option<(u8, Timestamp)>; 3],
-    /// How the id of each session is written.
+    /// The spelling of each session's id.
     pub(crate) ids: [&'static str; 3],
 }
 
@@ -30,14 +30,14 @@ pub(crate) struct ModelMessage {
     pub(crate) due: Option<Timestamp>,
     pub(crate) failed_count: u32,
     pub(crate) nonce: Option<u64>,
-    /// It has failed as often as the queue allows, and its session is set aside for it.
+    /// It has failed as often as the queue permits, and its session is set aside for it.
     pub(crate) is_poison: bool,
-    /// The end of the lock under which it was deferred.
+    /// The expiry of the lock under which it was deferred.
     pub(crate) was_locked_until: Option<Timestamp>,
     pub(crate) is_activated: bool,
 }
 
-/// A session in somebody's hands. A crash takes it away.
+/// A session with its holder. A crash removes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hold {
     pub(crate) receiver: ReceiverId,
@@ -46,7 +46,7 @@ pub(crate) struct Hold {
 }
 
 impl ModelMessage {
-    /// Whether it stands in its session's row: a delayed one does, so that nothing overtakes it.
+    /// Returns whether it is in its session's row. A delayed message is, so that nothing overtakes it.
     fn is_in_row(&self) -> bool {
         let in_row = matches!(self.state, MessageState::Active | MessageState::Delayed);
         !self.is_dead && self.nonce.is_none() && in_row
@@ -89,20 +89,20 @@ impl Model {
         self.messages.iter().filter(move |m| !m.is_dead && m.session == session)
     }
 
-    /// Something that is kept comes into the session: the first one decides how the id is written.
+    /// Records the spelling of a session's id when the session gets a message or a state: the first one decides it.
     pub(crate) fn note_id(&mut self, session: usize, id: &'static str) {
         if self.in_session(session).next().is_none() && self.states[session].is_none() {
             self.ids[session] = id;
         }
     }
 
-    /// The message to hand out next, if there is one that may be handed out.
+    /// Returns the message to deliver next, if it may be delivered.
     pub(crate) fn head(&self, session: usize) -> Option<SequenceNumber> {
         let first = self.in_session(session).find(|m| m.is_in_row());
         first.filter(|m| m.state == MessageState::Active).map(|m| m.number)
     }
 
-    /// The session that whoever waits for one gets next.
+    /// Returns the next available session.
     pub(crate) fn available(&self, holds: &[Hold]) -> Option<usize> {
         let is_free = |session: &usize| holds.iter().all(|hold| hold.session != *session);
         let is_clean = |session: &usize| self.in_session(*session).all(|m| !m.is_poison);
@@ -118,7 +118,7 @@ impl Model {
         self.messages.retain(|m| m.number != number);
     }
 
-    /// `until`: when the lock on the session runs out.
+    /// Settles a message. `until`: the expiry of the session lock.
     pub(crate) fn settle(
         &mut self,
         now: Timestamp,
@@ -140,14 +140,14 @@ impl Model {
         }
     }
 
-    /// What is locked in a session returns, and has failed.
+    /// Releases the messages that are locked in a session, as failed.
     pub(crate) fn free(&mut self, now: Timestamp, session: usize) {
         let settings = &self.settings;
         let locked = self.messages.iter_mut().filter(|m| !m.is_dead && m.session == session);
         locked.filter(|m| m.nonce.is_some()).for_each(|m| m.fail(settings, now, None));
     }
 
-    /// Messages come due and expire.
+    /// Executes the timers: messages become due and expire.
     pub(crate) fn tick(&mut self, now: Timestamp) {
         let next_due = |messages: &[ModelMessage]| {
             let due = messages.iter().enumerate().filter(|(_, m)| m.due.is_some_and(|due| due <= now));

@@ -1,4 +1,4 @@
-//! The engine and the model side by side, with a journal that forgets what was not written.
+//! The engine and the model side by side, with a journal that loses unwritten facts.
 
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ pub(crate) struct World {
     engine: Engine,
     model: Model,
     holds: Vec<Hold>,
-    /// Who has lost its session and is still attached: `until` says when it is closed.
+    /// Receivers that lost their session and are still attached: `until` is the time at which they are closed.
     former: Vec<Hold>,
-    /// Who waits for a session, and until when.
+    /// Receivers that wait for a session, and until when.
     waiters: Vec<(ReceiverId, Timestamp)>,
     credits: Vec<(ReceiverId, u32)>,
     tokens: Vec<LockToken>,
@@ -44,7 +44,7 @@ pub(crate) struct World {
 }
 
 const IDS: [&str; 3] = ["", "a", "b"];
-/// The same sessions.
+/// The same sessions in another spelling.
 const LOUD_IDS: [&str; 3] = ["", "A", "B"];
 
 fn session(n: usize) -> SessionId {
@@ -176,7 +176,7 @@ impl World {
         self.hold(Hold { receiver, session: n, until });
     }
 
-    /// Whoever has lost the session is closed with the next tick.
+    /// Adds a hold. The receiver that lost the session is closed with the next tick.
     fn hold(&mut self, new: Hold) {
         let former = self.former.iter_mut().filter(|former| former.session == new.session);
         former.for_each(|former| former.until = Timestamp::ZERO);
@@ -226,14 +226,14 @@ impl World {
             self.model.settle(self.now, number, &settlement, hold.until);
         } else {
             assert!(matches!(settled, Err(Error::LockLost { .. } | Error::SessionLockLost { .. })));
-            assert!(self.out.is_empty(), "a refused command decides nothing");
+            assert!(self.out.is_empty(), "a rejected command decides nothing");
         }
         if self.tokens.len() > 20 {
             self.tokens.swap_remove(pick % self.tokens.len());
         }
     }
 
-    /// Some hold, and whether it is still good.
+    /// Returns a hold, and whether it is still valid.
     fn pick_hold(&self, pick: usize) -> Option<(usize, bool)> {
         let at = pick % self.holds.len().max(1);
         self.holds.get(at).map(|hold| (at, hold.until > self.now))
@@ -312,7 +312,8 @@ impl World {
         assert_eq!(self.out.accepted, []);
     }
 
-    /// What is due and expired, lost sessions and those who waited too long; what a lost session returns may expire at once.
+    /// Executes the timers of the model: due and expired messages, lost sessions and receivers that waited too long.
+    /// Messages that a lost session returns may expire at once.
     fn model_tick(&mut self) {
         let now = self.now;
         self.model.tick(now);
@@ -324,7 +325,7 @@ impl World {
         self.model_close_former(&mut expected);
         let is_tired = |(_, give_up_at): &&(ReceiverId, Timestamp)| *give_up_at <= now;
         if self.waiters.iter().any(|waiter| is_tired(&waiter)) {
-            // Nobody leaves with nothing while there is a session to be had.
+            // No receiver times out while a session is available.
             self.match_waiters();
         }
         self.model_close_former(&mut expected);
@@ -350,7 +351,7 @@ impl World {
         }
     }
 
-    /// Gives sessions to those who wait, and looks whether the engine did the same.
+    /// Assigns sessions to waiting receivers, and checks that the engine did the same.
     fn match_waiters(&mut self) {
         let until = self.now + LOCK_DURATION;
         while let Some(n) = self.model.available(&self.holds).filter(|_| !self.waiters.is_empty()) {
@@ -385,7 +386,7 @@ impl World {
                 *credit -= 1;
             }
         }
-        assert_eq!(deliveries, [], "nobody else gets anything");
+        assert_eq!(deliveries, [], "no other receiver gets a message");
     }
 
     fn crash(&mut self, lost_group_count: usize, from_snapshot: bool) {
@@ -457,7 +458,7 @@ impl World {
     fn check_messages(&self, seen: &[Message], is_meant: &dyn Fn(&ModelMessage) -> bool) {
         let until = |m: &ModelMessage| {
             let hold = self.holds.iter().find(|hold| hold.session == m.session);
-            m.nonce.map(|_| hold.expect("what is locked is held").until)
+            m.nonce.map(|_| hold.expect("a locked message is in a held session").until)
         };
         let expected = self.model.messages.iter().filter(|m| is_meant(m));
         let expected = expected.map(|m| {

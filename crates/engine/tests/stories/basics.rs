@@ -14,7 +14,7 @@ use crate::story::{
 };
 
 #[test]
-fn messages_are_numbered_from_one_and_come_in_order() {
+fn messages_are_numbered_from_one_and_delivered_in_order() {
     let mut story = Story::new();
     story.send(2);
     story.send(1);
@@ -27,7 +27,7 @@ fn messages_are_numbered_from_one_and_come_in_order() {
 }
 
 #[test]
-fn a_batch_has_any_number_of_messages_but_none() {
+fn a_batch_may_have_any_number_of_messages_except_zero() {
     let mut story = Story::new();
     let (queue, now) = (story.queue, story.now);
     assert_eq!(story.engine.send(now, queue, [], &mut story.out), Err(Error::Nothing));
@@ -37,7 +37,7 @@ fn a_batch_has_any_number_of_messages_but_none() {
 }
 
 #[test]
-fn a_body_from_an_earlier_group_than_its_elders_is_refused_and_nothing_is_sent() {
+fn a_body_from_an_earlier_group_than_older_messages_is_rejected_and_nothing_is_sent() {
     let mut story = Story::new();
     let early = story.batch(1);
     story.send(1);
@@ -49,7 +49,7 @@ fn a_body_from_an_earlier_group_than_its_elders_is_refused_and_nothing_is_sent()
 }
 
 #[test]
-fn a_completed_message_is_gone_and_its_token_dead() {
+fn a_completed_message_is_gone_and_its_token_invalid() {
     let mut story = Story::with_sent(1);
     let delivery = story.receive(MAIN).unwrap();
     assert_eq!(story.settle(&delivery, Settlement::Complete), Ok(()));
@@ -62,7 +62,7 @@ fn a_completed_message_is_gone_and_its_token_dead() {
 }
 
 #[test]
-fn the_token_of_an_earlier_lock_does_not_fit_a_later_one() {
+fn the_token_of_an_earlier_lock_does_not_match_a_later_one() {
     let mut story = Story::with_sent(1);
     let first = story.receive(MAIN).unwrap();
     story.settle(&first, Settlement::Release).unwrap();
@@ -72,7 +72,7 @@ fn the_token_of_an_earlier_lock_does_not_fit_a_later_one() {
 }
 
 #[test]
-fn a_lock_that_ran_out_is_lost_even_before_the_tick() {
+fn an_expired_lock_is_lost_even_before_the_tick() {
     let mut story = Story::with_sent(1);
     let delivery = story.receive(MAIN).unwrap();
     story.now = story.now + secs(30);
@@ -103,7 +103,7 @@ fn a_release_does_not_count_and_a_deferral_does() {
     assert_eq!(delivery.message.delivery_count, 0);
     let until = delivery.message.locked_until;
     let mut token = delivery.token;
-    // More often than the queue allows deliveries to fail.
+    // More often than the queue permits failed deliveries.
     for count in 1..=5 {
         story.settle_token(MAIN, token, DEFER).unwrap();
         let seen = story.engine.peek(story.queue, MAIN, seq(1), 1).unwrap().remove(0);
@@ -136,7 +136,7 @@ fn a_message_that_fails_too_often_is_dead_lettered_with_the_reason() {
 }
 
 #[test]
-fn a_message_can_fail_more_often_than_sixteen_bits_count() {
+fn a_message_can_fail_more_than_65535_times() {
     let max = u32::from(u16::MAX) + 3;
     let mut story = Story::with(QueueSettings { max_delivery_count: max, ..QueueSettings::default() });
     story.send(1);
@@ -152,7 +152,7 @@ fn a_message_can_fail_more_often_than_sixteen_bits_count() {
 }
 
 #[test]
-fn dead_letters_fail_for_ever_and_it_does_not_count() {
+fn dead_letters_can_always_fail_again_and_it_does_not_count() {
     let mut story = Story::with_sent(1);
     let delivery = story.receive(MAIN).unwrap();
     story.settle(&delivery, ABANDON).unwrap();
@@ -193,7 +193,7 @@ fn a_dead_letter_can_be_completed_and_deferred_but_not_dead_lettered_again() {
 }
 
 #[test]
-fn a_token_works_only_in_the_sub_queue_of_its_message() {
+fn a_token_is_valid_only_in_the_sub_queue_of_its_message() {
     let mut story = Story::with_sent(1);
     let delivery = story.receive(MAIN).unwrap();
     let elsewhere = story.settle_token(DEAD, delivery.token, Settlement::Complete);
@@ -201,7 +201,7 @@ fn a_token_works_only_in_the_sub_queue_of_its_message() {
 }
 
 #[test]
-fn a_renewed_lock_runs_on_and_the_deadline_with_it() {
+fn a_renewed_lock_and_its_deadline_are_extended() {
     let mut story = Story::with_sent(2);
     story.attach(MAIN, 1, ReceiveMode::PeekLock, 2);
     let deliveries = story.deliver();
@@ -229,7 +229,7 @@ fn expired_locks_are_released_before_new_deliveries() {
 }
 
 #[test]
-fn a_deferred_message_comes_only_by_its_number_and_stays_deferred_when_it_fails() {
+fn a_deferred_message_is_received_only_by_its_number_and_stays_deferred_when_it_fails() {
     let mut story = Story::with(QueueSettings { max_delivery_count: 4, ..settings() });
     story.send(2);
     let delivery = story.receive(MAIN).unwrap();
@@ -243,7 +243,7 @@ fn a_deferred_message_comes_only_by_its_number_and_stays_deferred_when_it_fails(
     assert!(story.receive(MAIN).is_none());
     story.receive_deferred(&[1], ReceiveMode::PeekLock).unwrap();
     story.wait(secs(30));
-    // Only message 2, whose lock ran out as well, waits again.
+    // Only message 2, whose lock expired as well, waits again.
     assert_eq!(story.receive(MAIN).unwrap().message.sequence_number, seq(2));
     assert!(story.receive(MAIN).is_none());
     let token = story.receive_deferred(&[1], ReceiveMode::PeekLock).unwrap()[0];
@@ -266,7 +266,7 @@ fn deferred_messages_are_received_all_or_none() {
 }
 
 #[test]
-fn receive_and_delete_leaves_nothing_behind() {
+fn receive_and_delete_leaves_no_message() {
     let mut story = Story::with_sent(2);
     story.attach(MAIN, 1, ReceiveMode::ReceiveAndDelete, 5);
     let deliveries = story.deliver();
@@ -278,14 +278,14 @@ fn receive_and_delete_leaves_nothing_behind() {
 }
 
 #[test]
-fn receivers_share_evenly_in_the_order_in_which_they_asked() {
+fn receivers_share_evenly_in_the_order_of_their_requests() {
     let mut story = Story::new();
     let second = story.attach(MAIN, 2, ReceiveMode::PeekLock, 3);
     let first = story.attach(MAIN, 1, ReceiveMode::PeekLock, 3);
     story.send(5);
     let who: Vec<_> = story.deliver().iter().map(|delivery| delivery.receiver).collect();
     assert_eq!(who, [second, first, second, first, second]);
-    // `first` has asked since its last message, `second` has no credit left and asks again later.
+    // `first` has had credit since its last message; `second` has none left and gets new credit later.
     story.engine.set_credit(second, 1);
     story.send(2);
     let who: Vec<_> = story.deliver().iter().map(|delivery| delivery.receiver).collect();
@@ -293,7 +293,7 @@ fn receivers_share_evenly_in_the_order_in_which_they_asked() {
 }
 
 #[test]
-fn a_detached_receiver_gets_nothing_and_its_locks_stay() {
+fn a_detached_receiver_gets_no_message_and_its_locks_stay() {
     let mut story = Story::with_sent(2);
     let receiver = story.attach(MAIN, 1, ReceiveMode::PeekLock, 1);
     let delivery = story.deliver().remove(0);
@@ -304,7 +304,7 @@ fn a_detached_receiver_gets_nothing_and_its_locks_stay() {
 }
 
 #[test]
-fn the_window_stops_after_the_message_that_goes_beyond() {
+fn delivery_stops_after_the_message_that_exceeds_the_window() {
     let mut story = Story::with_sent(5);
     let receiver = ReceiverId(1);
     let (now, mode) = (story.now, ReceiveMode::PeekLock);
@@ -321,7 +321,7 @@ fn the_window_stops_after_the_message_that_goes_beyond() {
 }
 
 #[test]
-fn a_drain_takes_what_there_is_and_gives_the_rest_of_the_credit_back() {
+fn a_drain_delivers_available_messages_and_returns_the_rest_of_the_credit() {
     let mut story = Story::with_sent(2);
     let receiver = story.attach(MAIN, 1, ReceiveMode::PeekLock, 5);
     story.engine.drain(receiver);
@@ -329,7 +329,7 @@ fn a_drain_takes_what_there_is_and_gives_the_rest_of_the_credit_back() {
     assert_eq!(story.out.drained, [Drained { receiver, unused_credit: 3 }]);
     story.send(1);
     assert!(story.deliver().is_empty());
-    // A drain ends with its receiver: the next one under the same number knows nothing of it.
+    // A drain ends with its receiver: the next one under the same number does not inherit it.
     story.engine.drain(receiver);
     story.detach(receiver.0);
     story.attach(MAIN, receiver.0, ReceiveMode::PeekLock, 5);
@@ -338,7 +338,7 @@ fn a_drain_takes_what_there_is_and_gives_the_rest_of_the_credit_back() {
 }
 
 #[test]
-fn one_call_hands_out_a_bounded_number_of_messages() {
+fn one_call_delivers_a_limited_number_of_messages() {
     let mut story = Story::with_sent(4000);
     story.send(4000);
     story.attach(MAIN, 1, ReceiveMode::PeekLock, u32::MAX);
@@ -347,7 +347,7 @@ fn one_call_hands_out_a_bounded_number_of_messages() {
     assert_eq!(story.out.deliveries.len(), FACTS_PER_CALL_MAX);
     assert!(!story.engine.deliver(story.now, &mut nonces, &mut story.out));
     assert_eq!(story.out.deliveries.len(), 8000);
-    // The same for locks that run out all at once.
+    // The same limit applies to locks that expire all at once.
     story.out.clear();
     story.wait(secs(30));
     assert_eq!(story.out.facts.len(), FACTS_PER_CALL_MAX);
@@ -373,7 +373,7 @@ fn peek_shows_every_state_from_a_number_on() {
 }
 
 #[test]
-fn patches_add_up_and_are_bounded() {
+fn patches_accumulate_up_to_a_limit() {
     let mut story = Story::with_sent(1);
     let patch = |len: usize| Some(Bytes::from(vec![1; len]));
     let delivery = story.receive(MAIN).unwrap();
@@ -397,7 +397,7 @@ fn patches_add_up_and_are_bounded() {
 }
 
 #[test]
-fn a_deleted_queue_is_gone_with_its_receivers_and_its_number_is_not_used_again() {
+fn a_deleted_queue_is_gone_with_its_receivers_and_its_number_is_not_reused() {
     let mut story = Story::with_sent(1);
     story.receive(MAIN).unwrap();
     let receiver = story.attach(MAIN, 1, ReceiveMode::PeekLock, 5);
@@ -421,7 +421,7 @@ fn a_deleted_queue_is_gone_with_its_receivers_and_its_number_is_not_used_again()
 }
 
 #[test]
-fn a_queue_is_created_once_and_only_with_possible_settings() {
+fn a_queue_is_created_once_and_only_with_valid_settings() {
     let mut story = Story::new();
     let (now, queue) = (story.now, story.queue);
     let again = story.engine.create_queue(now, name("Orders"), QueueSettings::default(), &mut story.out);
@@ -445,7 +445,7 @@ fn a_moved_body_frees_the_log_and_a_settled_one_its_cold_segment() {
     assert!(story.engine.move_body(queue, seq(1), from, standalone(4, 0), &mut story.out));
     assert!(
         !story.engine.move_body(queue, seq(1), from, standalone(4, 1), &mut story.out),
-        "it lies elsewhere by now"
+        "it is at another place by now"
     );
     assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(2)));
     assert!(story.out.freed.is_empty());
@@ -456,7 +456,7 @@ fn a_moved_body_frees_the_log_and_a_settled_one_its_cold_segment() {
 }
 
 #[test]
-fn a_dead_letter_holds_its_group_even_when_younger_bodies_have_moved() {
+fn a_dead_letter_keeps_its_group_even_when_younger_bodies_have_moved() {
     let mut story = Story::with_sent(1);
     story.send(1);
     let delivery = story.receive(MAIN).unwrap();
@@ -488,7 +488,7 @@ fn one_pass_over_a_cold_segment_finds_each_body_once() {
     found.sort_unstable();
     found.dedup();
     assert_eq!(found.len(), 10);
-    // None of them was moved, so the next pass finds them all again.
+    // None of them was moved, so the next pass finds all of them again.
     assert_eq!(story.engine.bodies_in(what, 100).len(), 10);
     assert!(story.engine.bodies_in(segment(3), 100).is_empty());
 }

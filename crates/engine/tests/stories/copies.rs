@@ -1,4 +1,4 @@
-//! Copies of a topic's messages: what bounds them, what they share, and where they go on to.
+//! Copies of a topic's messages: their limits, their shared bodies, and their forwarding.
 
 use bytes::Bytes;
 use peeklock_engine::{
@@ -16,7 +16,7 @@ use crate::story::{
 
 const ASIDE: SubQueue = SubQueue::TransferDeadLetter;
 
-/// A topic in the shard of "orders".
+/// Returns a topic in the shard of "orders".
 fn topic_name() -> EntityName {
     neighbours().nth(3).unwrap()
 }
@@ -72,14 +72,14 @@ impl Story {
         self.engine.queue(entity).unwrap().counts.message_count()
     }
 
-    /// Sends one whose body lies in a cold segment.
+    /// Sends a message whose body is in a cold segment.
     fn publish_cold(&mut self, topic: EntityId, n: u64) {
         let mut batch = self.batch(1);
         batch[0].body = standalone(1, n);
         self.engine.send(self.now, topic, batch, &mut self.out).unwrap();
     }
 
-    /// The cold bodies that nobody needs any more since it was asked last.
+    /// Returns the cold bodies that were freed since the last call.
     fn freed(&mut self) -> Vec<u64> {
         self.engine.unshare(&mut self.out.freed);
         self.out.freed.drain(..).map(|body| body.place.to_raw()).collect()
@@ -136,7 +136,7 @@ fn a_rule_that_does_not_parse_changes_nothing() {
 }
 
 #[test]
-fn an_action_may_change_what_the_queue_goes_by() {
+fn an_action_may_change_system_properties_that_the_queue_uses() {
     let (mut story, topic) = story();
     let sessions = QueueSettings { requires_session: true, ..settings() };
     let moved =
@@ -147,7 +147,7 @@ fn an_action_may_change_what_the_queue_goes_by() {
 }
 
 #[test]
-fn the_shortest_time_to_live_counts() {
+fn the_shortest_time_to_live_applies() {
     for (message, topic_says, subscription_says, expected) in [
         (Some(5), Some(7), Some(9), 5),
         (Some(9), Some(7), Some(8), 7),
@@ -169,7 +169,7 @@ fn the_shortest_time_to_live_counts() {
 }
 
 #[test]
-fn a_scheduled_message_waits_in_the_topic_and_goes_to_those_who_want_it_then() {
+fn a_scheduled_message_waits_in_the_topic_and_matches_the_rules_when_it_is_due() {
     let (mut story, topic) = story();
     let early = story.subscribe("early", None);
     let due = story.now + secs(60);
@@ -178,7 +178,7 @@ fn a_scheduled_message_waits_in_the_topic_and_goes_to_those_who_want_it_then() {
     let cancelled = story.send_to(topic, said).unwrap();
     assert_ne!(number, cancelled);
     story.engine.cancel_scheduled(story.now, topic, &[cancelled], &mut story.out).unwrap();
-    // Others come in between, so its body lies before theirs.
+    // Others are sent in between, so its body is before theirs.
     story.publish(topic, &[]);
     story.engine.delete_queue(story.now, &subscription_name("early"), &mut story.out).unwrap();
     let late = story.subscribe("late", Some(rule("r", sql("a = 1"))));
@@ -206,7 +206,11 @@ fn a_topic_drops_duplicates_scheduled_or_not() {
     let number = story.send_to(topic, later).unwrap();
     story.restart();
     story.send_to(topic, id("a")).unwrap();
-    assert_eq!(story.send_to(topic, id("b")), Ok(number), "of a duplicate it is the number of the first");
+    assert_eq!(
+        story.send_to(topic, id("b")),
+        Ok(number),
+        "for a duplicate it is the number of the first message"
+    );
     story.wait(secs(10));
     assert_eq!(story.count(one), 2);
     story.send_to(topic, id("b")).unwrap();
@@ -218,7 +222,7 @@ fn a_topic_drops_duplicates_scheduled_or_not() {
 }
 
 #[test]
-fn a_topic_says_no_when_it_is_disabled_or_full() {
+fn a_disabled_or_full_topic_rejects_messages() {
     let (mut story, topic) = story_with(QueueSettings { max_size_bytes: Some(450), ..settings() });
     let (one, two) = (story.subscribe("one", None), story.subscribe("two", None));
     story.publish(topic, &[]);
@@ -233,11 +237,11 @@ fn a_topic_says_no_when_it_is_disabled_or_full() {
     let closed = QueueSettings { status: QueueStatus::SendDisabled, ..settings() };
     story.engine.update_queue(story.now, &topic_name(), closed, &mut story.out).unwrap();
     assert!(matches!(story.send_to(topic, Attributes::default()), Err(Error::Disabled { .. })));
-    assert!(story.receive(MAIN).is_some(), "what is there can be received");
+    assert!(story.receive(MAIN).is_some(), "existing messages can be received");
 }
 
 #[test]
-fn nobody_sends_to_a_subscription_or_receives_from_a_topic() {
+fn a_subscription_accepts_no_sends_and_a_topic_no_receivers() {
     let (mut story, topic) = story();
     let one = story.subscribe("one", None);
     assert!(matches!(story.send_to(one, Attributes::default()), Err(Error::IsSubscription { .. })));
@@ -251,7 +255,7 @@ fn nobody_sends_to_a_subscription_or_receives_from_a_topic() {
 }
 
 #[test]
-fn a_topic_has_only_so_many_subscriptions_and_rules() {
+fn the_number_of_subscriptions_and_rules_of_a_topic_is_limited() {
     let (mut story, topic) = story();
     for n in 0..limits::SUBSCRIPTIONS_PER_TOPIC_MAX {
         story.subscribe(&format!("s{n}"), None);
@@ -267,7 +271,7 @@ fn a_topic_has_only_so_many_subscriptions_and_rules() {
     let full = story.engine.add_rule(story.now, &first, rule("more", sql("a = 1")), &mut story.out);
     assert!(matches!(full, Err(Error::TopicFull { what: "SQL filters", .. })), "{full:?}");
     story.engine.replace_rule(story.now, &first, rule("r0", sql("a = 2")), &mut story.out).unwrap();
-    // There are as many rules now as there may be, so not even one that takes everything goes.
+    // The number of rules is at its limit, so not even a rule that matches everything is accepted.
     for filter in [Filter::True, Filter::False, sql("1 = 1")] {
         let full = story.engine.add_rule(story.now, &first, rule("more", filter), &mut story.out);
         assert!(matches!(full, Err(Error::TopicFull { .. })), "{full:?}");
@@ -292,7 +296,7 @@ fn a_subscription_that_forwards_to_its_own_topic_ends_with_dead_letters() {
 }
 
 #[test]
-fn explain_says_who_gets_a_message_and_why_not_the_others() {
+fn explain_reports_which_subscriptions_get_a_message_and_why_others_do_not() {
     let (mut story, _) = story();
     story.subscribe("all", None);
     story.subscribe("high", Some(rule("r", sql("Priority = 'High'"))));
@@ -325,7 +329,7 @@ fn explain_says_who_gets_a_message_and_why_not_the_others() {
 }
 
 #[test]
-fn a_topic_goes_with_its_subscriptions_and_their_receivers() {
+fn a_topic_is_deleted_with_its_subscriptions_and_their_receivers() {
     let (mut story, topic) = story();
     let (one, two) = (story.subscribe("one", None), story.subscribe("two", None));
     story.publish_cold(topic, 1);
@@ -352,7 +356,7 @@ fn an_idle_topic_stays_as_long_as_a_subscription_is_used() {
     let receiver = story.attach_to(one, MAIN, 1, ReceiveMode::PeekLock, 1);
     story.wait(secs(600));
     assert!(story.engine.queue(topic).is_some() && story.engine.queue(one).is_some());
-    assert_eq!(story.engine.queue(two), None, "it goes by its own use");
+    assert_eq!(story.engine.queue(two), None, "its own use counts");
     story.detach(receiver.0);
     story.wait(secs(59));
     assert!(story.engine.queue(topic).is_some());
@@ -380,7 +384,7 @@ fn a_shared_body_in_a_cold_segment_is_freed_with_its_last_copy() {
     story.restart();
 }
 
-// A large message that is scheduled lies in a cold segment while it waits.
+// The body of a large scheduled message is in a cold segment while it waits.
 #[test]
 fn a_scheduled_cold_body_passes_from_the_topic_to_its_copies() {
     for subscription_count in 0..3 {
@@ -450,7 +454,8 @@ fn a_transaction_settles_in_a_subscription_and_sends_to_topics() {
     story.restart();
 }
 
-/// A topic in whose transfer dead-letter queue there is a message: a transaction of the topic sent it to a queue that does not take it.
+/// Creates a topic with a message in its transfer dead-letter queue: a transaction of the topic sent it to a queue that
+/// rejects it.
 fn topic_with_one_aside() -> (Story, EntityId) {
     let (mut story, topic) = story();
     let sends = vec![(far_away(), story.batch(1).remove(0))];
@@ -461,7 +466,7 @@ fn topic_with_one_aside() -> (Story, EntityId) {
 }
 
 #[test]
-fn what_a_topic_could_not_send_on_can_be_received_and_its_lock_runs_out() {
+fn the_transfer_dead_letters_of_a_topic_can_be_received_and_their_locks_expire() {
     let (mut story, topic) = topic_with_one_aside();
     assert!(story.receive_from(topic, ASIDE).is_some());
     story.wait(secs(100));
@@ -470,7 +475,7 @@ fn what_a_topic_could_not_send_on_can_be_received_and_its_lock_runs_out() {
     story.settle(&delivery, Settlement::Abandon { patch: None, delay: Some(secs(5)) }).unwrap();
     story.wait(secs(5));
     let delivery = story.receive(ASIDE).unwrap();
-    assert_eq!(delivery.message.delivery_count, 0, "nothing counts deliveries there");
+    assert_eq!(delivery.message.delivery_count, 0, "deliveries are not counted there");
     story.settle(&delivery, Settlement::Complete).unwrap();
     story.restart();
 }
@@ -489,7 +494,7 @@ fn a_message_goes_from_a_queue_through_a_topic_to_a_queue() {
     story.forward();
     assert_eq!((story.counts().message_count(), story.count(acted)), (0, 0));
     let arrived = story.peek_in(end_queue, MAIN).remove(0);
-    assert_eq!(changes_of(&arrived).len(), 2, "a change goes along");
+    assert_eq!(changes_of(&arrived).len(), 2, "the change is forwarded too");
     assert_eq!(arrived.details.unwrap().origin.unwrap().hop_count, 2);
     story.queue = other;
     let delivery = story.receive(MAIN).unwrap();
@@ -502,7 +507,7 @@ fn a_message_goes_from_a_queue_through_a_topic_to_a_queue() {
 }
 
 #[test]
-fn what_a_topic_refuses_is_set_aside_where_it_comes_from() {
+fn a_message_that_a_topic_rejects_is_dead_lettered_at_its_source() {
     let (mut story, _) = story_with(QueueSettings { status: QueueStatus::SendDisabled, ..settings() });
     story.update(|settings| settings.forward_to = Some(topic_name())).unwrap();
     story.send(1);
@@ -511,7 +516,7 @@ fn what_a_topic_refuses_is_set_aside_where_it_comes_from() {
 }
 
 #[test]
-fn a_message_with_too_many_properties_for_filters_is_refused() {
+fn a_message_with_too_many_properties_for_filters_is_rejected() {
     let (mut story, topic) = story();
     story.subscribe("one", None);
     let later = Some(story.now + secs(5));
@@ -524,7 +529,7 @@ fn a_message_with_too_many_properties_for_filters_is_refused() {
 }
 
 #[test]
-fn what_is_settled_is_counted_apart_from_what_actions_changed() {
+fn changes_of_settlements_and_of_actions_have_separate_limits() {
     let (mut story, topic) = story();
     let one = story.subscribe("one", Some(acting("r", Filter::True, "SET a = big")));
     story.publish(topic, &[("big", Value::text("x".repeat(48 * 1024 - 100)))]);
@@ -544,7 +549,7 @@ fn size_of(facts: &[Fact], story: &Story) -> usize {
 }
 
 #[test]
-fn one_message_is_not_copied_more_than_a_group_holds() {
+fn the_copies_of_one_message_fit_in_a_group() {
     let (mut story, topic) = story();
     for n in 0..1500 {
         let rule = acting("r", Filter::True, "SET a = big");
@@ -558,13 +563,13 @@ fn one_message_is_not_copied_more_than_a_group_holds() {
     let entities: Vec<_> = story.engine.subscriptions(topic).collect();
     let dead: usize = entities.iter().map(|entity| story.peek_in(*entity, DEAD).len()).sum();
     let changed: usize = entities.iter().map(|entity| story.peek_in(*entity, MAIN).len()).sum();
-    assert_eq!(dead + changed, 1500, "nobody goes without");
+    assert_eq!(dead + changed, 1500, "every subscription gets a copy");
     assert!(dead > 0 && changed > 0, "{dead} {changed}");
     story.restart();
 }
 
 #[test]
-fn a_batch_with_too_many_copies_is_not_planned_to_its_end() {
+fn planning_stops_when_a_batch_has_too_many_copies() {
     let (mut story, topic) = story();
     for n in 0..100 {
         story.subscribe(&n.to_string(), None);
@@ -576,7 +581,7 @@ fn a_batch_with_too_many_copies_is_not_planned_to_its_end() {
 }
 
 #[test]
-fn a_batch_is_bounded_by_the_sql_filters_that_it_would_evaluate() {
+fn a_batch_is_limited_by_its_sql_filter_evaluations() {
     let (mut story, topic) = story();
     for n in 0..100 {
         story.subscribe(&n.to_string(), Some(rule("r", sql("a = 1"))));

@@ -1,4 +1,4 @@
-//! Bodies that are lost: their messages are set aside with a reason, whatever their state, and hold no space any more.
+//! Lost bodies: their messages are dead-lettered with a reason, in any state, and use no space any more.
 
 use peeklock_engine::{Attributes, Error, LiveBody, PatchPart, Settlement};
 use peeklock_types::{BodyRange, BodyRef, EntityKind, QueueSettings, SubQueue};
@@ -6,7 +6,7 @@ use peeklock_types::{BodyRange, BodyRef, EntityKind, QueueSettings, SubQueue};
 use crate::story::{DEAD, DEAD_LETTER, DEFER, MAIN, Story, far_away, name, secs, seq, settings};
 
 impl Story {
-    /// Every body of this shard that lies in the log is lost.
+    /// Loses every body of this shard that is in the log.
     fn lose_all(&mut self) -> usize {
         let upto = self.group;
         self.group = upto.next();
@@ -44,7 +44,7 @@ fn damaged(number: u64) -> (u64, u32, String) {
 }
 
 #[test]
-fn a_message_without_its_body_goes_to_the_dead_letters_whatever_its_state() {
+fn a_message_without_its_body_is_dead_lettered_in_any_state() {
     let mut story = Story::with_sent(4);
     let (held, deferred) = (story.receive(MAIN).unwrap(), story.receive(MAIN).unwrap());
     story.settle(&deferred, DEFER).unwrap();
@@ -66,7 +66,7 @@ fn a_message_without_its_body_goes_to_the_dead_letters_whatever_its_state() {
 }
 
 #[test]
-fn a_dead_letter_that_is_held_is_taken_from_its_holder() {
+fn a_locked_dead_letter_that_loses_its_body_is_unlocked() {
     let mut story = Story::with_sent(1);
     let first = story.receive(MAIN).unwrap();
     story.settle(&first, DEAD_LETTER).unwrap();
@@ -78,7 +78,7 @@ fn a_dead_letter_that_is_held_is_taken_from_its_holder() {
 }
 
 #[test]
-fn a_session_goes_on_without_the_message() {
+fn a_session_continues_without_the_message() {
     let mut story = Story::with(QueueSettings { requires_session: true, ..settings() });
     story.send_in_session("a", 2);
     story.accept_named(1, "a").unwrap();
@@ -91,7 +91,7 @@ fn a_session_goes_on_without_the_message() {
 }
 
 #[test]
-fn what_waits_in_a_topic_is_set_aside_where_it_can_be_had() {
+fn a_message_in_a_topic_moves_to_the_transfer_dead_letter_queue() {
     let mut story = Story::new();
     let settings = QueueSettings::default();
     let topic =
@@ -105,14 +105,14 @@ fn what_waits_in_a_topic_is_set_aside_where_it_can_be_had() {
 }
 
 #[test]
-fn what_is_on_its_way_stays_on_it_without_a_body() {
+fn a_message_in_transit_stays_in_transit_without_a_body() {
     let mut story = Story::with(QueueSettings { forward_to: Some(far_away()), ..settings() });
     story.send(1);
     story.deliver();
     let target = peeklock_types::Placement::default().of(&far_away());
     assert_eq!(story.lose_all(), 1);
     let out = story.engine.outgoing(target, 1, u64::MAX);
-    assert_eq!(out[0].size_bytes, 0, "the way tells it from any other");
+    assert_eq!(out[0].size_bytes, 0, "the empty body marks it as lost");
     story.engine.transfer_refused(target, out[0].number, "a bit is wrong".to_owned(), &mut story.out);
     assert_eq!(story.numbers(SubQueue::TransferDeadLetter), [1]);
 }

@@ -1,4 +1,4 @@
-//! Messages that go on to another queue, each exactly once.
+//! Messages that are forwarded to another queue, each exactly once.
 
 use bytes::Bytes;
 use peeklock_engine::{
@@ -13,7 +13,7 @@ use crate::story::{
 
 const ASIDE: SubQueue = SubQueue::TransferDeadLetter;
 
-/// "orders" forwards to a neighbour, whose name is the second thing returned.
+/// Returns a story in which "orders" forwards to a neighbour, and the neighbour's name.
 fn forwarding() -> (Story, EntityName) {
     let target = neighbours().next().unwrap();
     let story = Story::with(QueueSettings { forward_to: Some(target.clone()), ..settings() });
@@ -28,7 +28,7 @@ fn reason_of(parts: &[PatchPart]) -> Option<&str> {
 }
 
 #[test]
-fn a_forwarded_message_leaves_once_and_knows_where_it_comes_from() {
+fn a_forwarded_message_leaves_once_and_contains_its_origin() {
     let (mut story, target) = forwarding();
     let target = story.create(&target, settings());
     story.send(2);
@@ -45,7 +45,7 @@ fn a_forwarded_message_leaves_once_and_knows_where_it_comes_from() {
 }
 
 #[test]
-fn nobody_receives_from_a_queue_that_forwards() {
+fn a_queue_that_forwards_accepts_no_receivers() {
     let mut story = Story::with_sent(1);
     let receiver = story.attach(MAIN, 1, ReceiveMode::PeekLock, 0);
     let target = neighbours().next().unwrap();
@@ -55,12 +55,12 @@ fn nobody_receives_from_a_queue_that_forwards() {
     let attached = story.engine.attach_receiver(story.now, story.queue, MAIN, ReceiverId(2), mode, wish);
     assert!(matches!(attached, Err(Error::Forwards { .. })));
     story.deliver();
-    assert_eq!(story.counts().transfer_count, 1, "what was there goes on too");
+    assert_eq!(story.counts().transfer_count, 1, "existing messages are forwarded too");
 }
 
-// The source crashes after the target has taken the message and before it knows.
+// The source crashes after the target has accepted the message and before the source receives the confirmation.
 #[test]
-fn a_message_that_is_brought_again_is_taken_once() {
+fn a_message_that_is_transferred_twice_is_stored_once() {
     let (mut story, target) = forwarding();
     let target = story.create(&target, settings());
     story.send(1);
@@ -76,7 +76,7 @@ fn a_message_that_is_brought_again_is_taken_once() {
 }
 
 #[test]
-fn messages_travel_in_order_and_no_more_than_asked_for() {
+fn messages_travel_in_order_and_within_the_requested_limits() {
     let (mut story, _) = forwarding();
     story.send(5);
     story.deliver();
@@ -88,7 +88,7 @@ fn messages_travel_in_order_and_no_more_than_asked_for() {
 }
 
 #[test]
-fn a_message_that_its_target_refuses_is_set_aside_and_those_behind_it_go_on() {
+fn a_rejected_transfer_is_dead_lettered_and_later_messages_continue() {
     let (mut story, target) = forwarding();
     story.send(1);
     story.forward();
@@ -106,9 +106,9 @@ fn a_message_that_its_target_refuses_is_set_aside_and_those_behind_it_go_on() {
     assert_eq!(story.counts().message_count(), 0);
 }
 
-// A record could not say more, so a journal with it could not be read back.
+// A longer reason does not fit in a record, so a journal with it could not be decoded.
 #[test]
-fn the_reason_of_a_refusal_is_cut_to_what_a_record_can_say() {
+fn the_reason_of_a_rejection_is_truncated_to_fit_a_record() {
     let (mut story, _) = forwarding();
     story.send(1);
     story.deliver();
@@ -119,7 +119,7 @@ fn the_reason_of_a_refusal_is_cut_to_what_a_record_can_say() {
 }
 
 #[test]
-fn what_a_message_says_travels_with_it() {
+fn the_attributes_of_a_message_are_forwarded_with_it() {
     let (mut story, target) = forwarding();
     let requires_session = true;
     let target = story.create(&target, QueueSettings { requires_session, ..settings() });
@@ -139,7 +139,7 @@ fn what_a_message_says_travels_with_it() {
 }
 
 #[test]
-fn a_scheduled_message_goes_on_when_it_is_due_and_an_expired_one_does_not() {
+fn a_scheduled_message_is_forwarded_when_due_and_an_expired_one_is_not() {
     let (mut story, target) = forwarding();
     let target = story.create(&target, settings());
     let later = Attributes { scheduled_for: Some(story.now + secs(5)), ..Attributes::default() };
@@ -152,7 +152,7 @@ fn a_scheduled_message_goes_on_when_it_is_due_and_an_expired_one_does_not() {
 }
 
 #[test]
-fn dead_letters_go_on_with_their_reason_and_their_source() {
+fn dead_letters_are_forwarded_with_their_reason_and_their_source() {
     let target = neighbours().next().unwrap();
     let mut story =
         Story::with(QueueSettings { forward_dead_letters_to: Some(target.clone()), ..settings() });
@@ -173,7 +173,7 @@ fn dead_letters_go_on_with_their_reason_and_their_source() {
 }
 
 #[test]
-fn a_dead_letter_of_a_session_keeps_it() {
+fn a_dead_letter_keeps_its_session() {
     let target = neighbours().next().unwrap();
     let sessions = QueueSettings { requires_session: true, ..settings() };
     let mut story =
@@ -201,7 +201,7 @@ fn a_circle_of_queues_ends_after_four_hops() {
         let other = story.create(&names[1], to(0));
         story.send(1);
         story.forward();
-        // Four hops lead back to "orders". Where dead letters are forwarded too, it may not become one.
+        // Four hops lead back to "orders". If dead letters are forwarded too, the message must not become one.
         let (here, there) = if dead_letters_go_on { (ASIDE, DEAD) } else { (DEAD, ASIDE) };
         let found = story.peek(here).remove(0);
         assert_eq!(reason_of(&found.patch.parts), Some("MaxTransferHopCountExceeded"));
@@ -224,7 +224,7 @@ fn a_queue_that_forwards_to_itself_ends_with_dead_letters() {
             dead.details.and_then(|details| details.origin).map_or(0, |origin| origin.hop_count),
             hops
         );
-        assert_eq!(story.counts().message_count(), 1, "not the duplicate of itself");
+        assert_eq!(story.counts().message_count(), 1, "it is not a duplicate of itself");
         story.restart();
     }
 }
@@ -272,7 +272,7 @@ fn an_idle_queue_stays_until_its_outbox_is_empty() {
 }
 
 #[test]
-fn a_deleted_queue_takes_its_outbox_along_and_numbers_are_not_used_again() {
+fn a_queue_is_deleted_with_its_outbox_and_numbers_are_not_reused() {
     let (mut story, target) = forwarding();
     story.send(2);
     story.deliver();

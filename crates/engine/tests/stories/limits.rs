@@ -1,4 +1,4 @@
-//! What a queue takes and gives: duplicates, sizes, status, purges.
+//! The limits of a queue: duplicates, sizes, status, purges.
 
 use bytes::Bytes;
 use peeklock_engine::{
@@ -17,21 +17,21 @@ fn a_message_id_that_was_seen_within_the_window_is_dropped() {
     let mut story = with_window();
     assert_eq!(story.send_with(id("a")), Ok(seq(1)));
     assert_eq!(story.send_with(id("b")), Ok(seq(2)));
-    assert_eq!(story.send_with(id("a")), Ok(seq(1)), "accepted, and nothing happens");
+    assert_eq!(story.send_with(id("a")), Ok(seq(1)), "accepted, without effect");
     let delivery = story.receive(MAIN).unwrap();
     story.settle(&delivery, Settlement::Complete).unwrap();
     story.restart();
     story.now = story.now + secs(59);
-    assert_eq!(story.send_with(id("a")), Ok(seq(1)), "known even when the message is gone");
+    assert_eq!(story.send_with(id("a")), Ok(seq(1)), "detected even when the message is gone");
     story.now = story.now + secs(1);
     assert_eq!(story.send_with(id("a")), Ok(seq(3)));
     assert_eq!(story.send_with(Attributes::default()), Ok(seq(4)));
-    assert_eq!(story.send_with(Attributes::default()), Ok(seq(5)), "no id, no duplicate");
+    assert_eq!(story.send_with(Attributes::default()), Ok(seq(5)), "without an id there is no duplicate");
     story.restart();
 }
 
 #[test]
-fn a_batch_may_hold_the_same_id_twice_and_only_the_first_is_kept() {
+fn of_equal_ids_in_a_batch_only_the_first_message_is_kept() {
     let mut story = with_window();
     let mut batch = story.batch(3);
     for message in &mut batch[..2] {
@@ -41,9 +41,9 @@ fn a_batch_may_hold_the_same_id_twice_and_only_the_first_is_kept() {
     assert_eq!(sent, Ok(vec![seq(1), seq(1), seq(2)]));
 }
 
-// A record could not say it, so a journal with it could not be read back.
+// It does not fit in a record, so a journal with it could not be decoded.
 #[test]
-fn a_message_id_beyond_all_measure_is_refused() {
+fn an_oversized_message_id_is_rejected() {
     let mut story = with_window();
     let long = |len| Attributes { message_id: Some(Bytes::from(vec![1; len])), ..Attributes::default() };
     assert_eq!(story.send_with(long(529)), Err(Error::MessageIdTooLong { size_bytes: 529 }));
@@ -52,7 +52,7 @@ fn a_message_id_beyond_all_measure_is_refused() {
 }
 
 #[test]
-fn whether_ids_are_watched_and_sessions_required_is_decided_at_the_beginning() {
+fn duplicate_detection_and_required_sessions_cannot_be_changed_later() {
     let mut story = with_window();
     assert!(story.update(|settings| settings.duplicate_window = Some(secs(5))).is_ok());
     let changed = story.update(|settings| settings.duplicate_window = None);
@@ -62,7 +62,7 @@ fn whether_ids_are_watched_and_sessions_required_is_decided_at_the_beginning() {
 }
 
 #[test]
-fn a_full_queue_takes_nothing_until_there_is_room() {
+fn a_full_queue_rejects_messages_until_there_is_room() {
     let mut story = Story::with(QueueSettings { max_size_bytes: Some(250), ..settings() });
     story.send(2);
     let batch = story.batch(1);
@@ -96,7 +96,7 @@ fn a_queue_at_its_max_count_rejects_messages_until_one_is_removed() {
 }
 
 #[test]
-fn a_queue_has_a_largest_message() {
+fn a_message_above_the_size_limit_is_rejected() {
     let mut story = Story::with(QueueSettings { max_message_size_bytes: 1000, ..settings() });
     let mut batch = story.batch(2);
     batch[1].size_bytes = 2025;
@@ -104,13 +104,13 @@ fn a_queue_has_a_largest_message() {
     assert!(matches!(refused, Err(Error::MessageTooLarge { size_bytes: 2025, max: 1000, .. })));
     assert_eq!(story.counts().message_count(), 0, "all or nothing");
     let mut batch = story.batch(1);
-    // What is stored may be a little more than what was sent.
+    // The stored form may be slightly larger than the sent one.
     batch[0].size_bytes = 2024;
     story.engine.send(story.now, story.queue, batch, &mut story.out).unwrap();
 }
 
 #[test]
-fn the_status_says_who_may_do_what() {
+fn the_status_permits_or_rejects_sends_and_receives() {
     let mut story = Story::with_sent(1);
     let receiver = story.attach(MAIN, 1, ReceiveMode::PeekLock, 1);
     story.update(|settings| settings.status = QueueStatus::SendDisabled).unwrap();
@@ -121,7 +121,7 @@ fn the_status_says_who_may_do_what() {
     let (mode, wish) = (ReceiveMode::PeekLock, SessionWish::None);
     let attached = story.engine.attach_receiver(story.now, story.queue, MAIN, ReceiverId(2), mode, wish);
     assert!(matches!(attached, Err(Error::Disabled { what: "receiving", .. })));
-    // Whoever has a message may still say what became of it.
+    // A receiver that holds a message may still settle it.
     assert_eq!(story.settle(&delivery, Settlement::Complete), Ok(()));
     story.restart();
     story.update(|settings| settings.status = QueueStatus::Active).unwrap();
@@ -130,7 +130,7 @@ fn the_status_says_who_may_do_what() {
 }
 
 #[test]
-fn a_purge_takes_old_messages_that_nobody_holds_in_one_fact() {
+fn a_purge_deletes_old_unlocked_messages_in_one_fact() {
     let mut story = Story::with_sent(4);
     let later = Attributes { scheduled_for: Some(story.now + secs(99)), ..Attributes::default() };
     story.send_with(later).unwrap();
@@ -153,7 +153,7 @@ fn a_purge_takes_old_messages_that_nobody_holds_in_one_fact() {
 }
 
 #[test]
-fn what_is_on_its_way_is_nobodys_to_receive_or_delete() {
+fn messages_in_transit_cannot_be_received_or_deleted() {
     let mut story = Story::new();
     let (now, queue, way) = (story.now, story.queue, SubQueue::Transfer);
     let (mode, wish) = (ReceiveMode::PeekLock, SessionWish::None);
@@ -165,9 +165,10 @@ fn what_is_on_its_way_is_nobodys_to_receive_or_delete() {
     assert!(matches!(received, Err(Error::NoAddress { .. })));
 }
 
-// Each message would take its own copy of the changed properties, and all would have to fit one group of the journal.
+// Each message would have its own copy of the changed properties, and all of them would have to fit in one commit
+// group.
 #[test]
-fn many_settlements_at_once_with_many_properties_are_refused() {
+fn many_settlements_at_once_with_many_properties_are_rejected() {
     let mut story = Story::with_sent(100);
     story.attach(MAIN, 1, ReceiveMode::PeekLock, 100);
     let tokens: Vec<_> = story.deliver().iter().map(|delivery| delivery.token).collect();
@@ -180,7 +181,7 @@ fn many_settlements_at_once_with_many_properties_are_refused() {
 }
 
 #[test]
-fn large_messages_are_deferred_and_some_at_a_time_received_by_number() {
+fn large_messages_are_deferred_and_received_by_number_in_portions() {
     let mut story = Story::with(QueueSettings { max_message_size_bytes: 50_000_000, ..settings() });
     let mut batch = story.batch(9);
     batch.iter_mut().for_each(|message| message.size_bytes = 50_000_000);

@@ -1,4 +1,4 @@
-//! Each rule of a queue as a short story. What is guarded is in the names.
+//! Each rule of a queue as a short scenario. The test names state the rules.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

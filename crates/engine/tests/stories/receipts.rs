@@ -1,4 +1,4 @@
-//! Messages without receivers: taken for a time of the caller's choice, changed and deleted under receipts.
+//! Messages without receivers: received for a time that the caller specifies, changed and deleted under receipts.
 
 use peeklock_engine::{Error, MessageState, Metadata, NewBody, Received};
 use peeklock_types::{
@@ -52,7 +52,7 @@ fn taken_numbers(taken: &[Received]) -> Vec<u64> {
 }
 
 #[test]
-fn a_week_is_a_week_also_after_a_restart() {
+fn a_hidden_time_of_a_week_survives_a_restart() {
     let mut story = Story::with_sent(2);
     let [taken] = story.take_messages(1, limits::HIDDEN_MAX.as_secs()).try_into().unwrap();
     story.restart();
@@ -65,7 +65,7 @@ fn a_week_is_a_week_also_after_a_restart() {
 }
 
 #[test]
-fn a_receiver_ends_the_receipt_of_what_it_gets() {
+fn a_receive_invalidates_the_receipt_of_the_message() {
     let mut story = Story::new();
     let put = story.put(0);
     let delivery = story.receive(MAIN).unwrap();
@@ -75,12 +75,12 @@ fn a_receiver_ends_the_receipt_of_what_it_gets() {
     };
     assert_eq!(story.delete(put.token), Err(lost.clone()));
     story.settle(&delivery, ABANDON).unwrap();
-    assert_eq!(story.delete(put.token), Err(lost), "nor does it come back with the message");
+    assert_eq!(story.delete(put.token), Err(lost), "it stays invalid when the message returns");
     story.restart();
 }
 
 #[test]
-fn whoever_takes_and_then_defers_has_no_receipt_any_more() {
+fn a_deferral_invalidates_the_receipt() {
     let mut story = Story::with_sent(1);
     let [taken] = story.take_messages(1, 30).try_into().unwrap();
     story.settle_token(MAIN, taken.token, DEFER).unwrap();
@@ -90,7 +90,7 @@ fn whoever_takes_and_then_defers_has_no_receipt_any_more() {
 }
 
 #[test]
-fn one_taken_too_often_goes_to_the_dead_letters() {
+fn a_message_taken_too_often_is_dead_lettered() {
     let mut story = Story::with_sent(1);
     for _ in 0..2 {
         let [taken] = story.take_messages(1, 30).try_into().unwrap();
@@ -104,7 +104,7 @@ fn one_taken_too_often_goes_to_the_dead_letters() {
 }
 
 #[test]
-fn a_new_body_is_the_youngest_of_all_and_keeps_only_its_own_group() {
+fn a_new_body_is_the_youngest_and_keeps_only_its_own_group() {
     let mut story = Story::new();
     story.send(1);
     story.send(1);
@@ -113,7 +113,7 @@ fn a_new_body_is_the_youngest_of_all_and_keeps_only_its_own_group() {
     let body = story.new_body();
     let changed = story.change(taken.token, 30, Some(body)).unwrap().unwrap();
     assert_eq!((changed.message.body, changed.message.size_bytes), (body.body, 70));
-    assert!(story.engine.oldest_log_body() > first, "the old body is of no use any more");
+    assert!(story.engine.oldest_log_body() > first, "the old body is not needed any more");
     assert_eq!(story.counts().size_bytes, 170);
     story.restart();
     let old = NewBody { body: BodyRef::in_group(CommitGroupNumber(1), 0).unwrap(), size_bytes: 1 };
@@ -123,7 +123,7 @@ fn a_new_body_is_the_youngest_of_all_and_keeps_only_its_own_group() {
 }
 
 #[test]
-fn an_order_is_kept_and_left_as_it_was() {
+fn takes_and_changes_follow_the_order_and_keep_the_place() {
     let class = |name: &str, priorities| ClassSettings {
         name: ClassName::parse(name).unwrap(),
         priorities,
@@ -168,7 +168,7 @@ fn queues_with_sessions_and_topics_have_no_receipts() {
 }
 
 #[test]
-fn what_is_too_large_for_an_answer_is_left_for_receivers() {
+fn messages_too_large_for_a_response_are_left_for_receivers() {
     let large = QueueSettings { max_message_size_bytes: 100 * 1024 * 1024, ..settings() };
     let mut story = Story::with(large);
     let mut batch = story.batch(4);
@@ -180,19 +180,19 @@ fn what_is_too_large_for_an_answer_is_left_for_receivers() {
     assert_eq!(taken_numbers(&story.take_messages(1, 10)), [2]);
     assert_eq!(taken_numbers(&story.take_messages(5, 10)), [4]);
     story.forget_effects();
-    assert!(story.take_messages(5, 10).is_empty(), "nothing is left that fits");
+    assert!(story.take_messages(5, 10).is_empty(), "no message is left that fits");
     story.wait(secs(10));
     assert_eq!(
         taken_numbers(&story.take_messages(5, 10)),
         [2, 4],
-        "they come back, and not behind the large ones"
+        "they return, and not behind the large ones"
     );
     assert_eq!(story.counts().message_count(), 4);
     story.restart();
 }
 
 #[test]
-fn a_queue_carries_what_its_owner_gives_it() {
+fn a_queue_stores_the_metadata_of_its_owner() {
     let mut story = Story::new();
     let metadata = Metadata(vec![("colour".to_owned(), "red".to_owned())]);
     story.engine.set_metadata(story.now, &name("orders"), metadata.clone(), &mut story.out).unwrap();

@@ -1,4 +1,4 @@
-//! Sessions: one holder, first in first out, and what happens when the holder fails.
+//! Sessions: one holder, first in first out, and the failure of a holder.
 
 use bytes::Bytes;
 use peeklock_engine::{
@@ -24,13 +24,13 @@ fn held(id: &str, locked_until: Timestamp) -> HeldSession {
 }
 
 #[test]
-fn every_message_and_every_receiver_names_a_session() {
+fn every_message_and_every_receiver_requires_a_session() {
     let mut story = story();
     let batch = story.batch(1);
     let refused = story.engine.send(story.now, story.queue, batch, &mut story.out);
     assert!(matches!(refused, Err(Error::SessionRequired { .. })));
     assert!(matches!(story.accept(1, SessionWish::None), Err(Error::SessionRequired { .. })));
-    // Its dead-letter queue has none, and neither has an ordinary queue.
+    // The dead-letter queue and an ordinary queue have no sessions.
     story.attach(DEAD, 2, ReceiveMode::PeekLock, 1);
     let mut plain = Story::new();
     assert!(matches!(plain.accept_named(1, "a"), Err(Error::NoSessions { .. })));
@@ -39,7 +39,7 @@ fn every_message_and_every_receiver_names_a_session() {
 }
 
 #[test]
-fn a_session_has_one_holder_who_gets_its_messages_in_order() {
+fn a_session_has_one_holder_which_gets_its_messages_in_order() {
     let mut story = story();
     story.send_in_session("a", 2);
     story.send_in_session("b", 1);
@@ -55,7 +55,7 @@ fn a_session_has_one_holder_who_gets_its_messages_in_order() {
 }
 
 #[test]
-fn an_empty_session_can_be_held_and_is_forgotten_afterwards() {
+fn an_empty_session_can_be_held_and_is_removed_afterwards() {
     let mut story = story();
     let before = story.engine.snapshot();
     story.accept_named(1, "").unwrap();
@@ -69,7 +69,7 @@ fn an_empty_session_can_be_held_and_is_forgotten_afterwards() {
 }
 
 #[test]
-fn the_next_session_is_the_one_that_waits_longest() {
+fn the_next_session_is_the_one_that_has_waited_longest() {
     let mut story = story();
     story.send_in_session("b", 1);
     story.send_in_session("a", 2);
@@ -80,14 +80,14 @@ fn the_next_session_is_the_one_that_waits_longest() {
         .map(|(receiver, id)| Accepted { receiver: ReceiverId(receiver), held: held(id, until) });
     assert_eq!(story.out.accepted, accepted);
     assert_eq!(numbers(&deliveries), [1, 2, 3]);
-    // The third one waits until there is another session, here one that is freed.
+    // The third receiver waits until another session is available, here one that is freed.
     story.detach(1);
     assert_eq!(numbers(&story.deliver()), [1]);
     assert_eq!(story.out.accepted[0].receiver, ReceiverId(3));
 }
 
 #[test]
-fn whoever_waits_too_long_for_a_session_is_told_so() {
+fn a_receiver_that_waits_too_long_for_a_session_is_closed() {
     let mut story = story();
     story.accept_next(1);
     assert_eq!(story.engine.next_deadline(), Some(story.now + secs(60)));
@@ -100,7 +100,7 @@ fn whoever_waits_too_long_for_a_session_is_told_so() {
 }
 
 #[test]
-fn who_stops_waiting_gets_nothing() {
+fn a_receiver_that_stops_waiting_gets_no_session() {
     let mut story = story();
     story.accept_next(1);
     story.accept_next(2);
@@ -110,7 +110,7 @@ fn who_stops_waiting_gets_nothing() {
 }
 
 #[test]
-fn a_renewed_session_goes_on_and_its_messages_with_it() {
+fn a_renewal_extends_a_session_and_the_locks_of_its_messages() {
     let mut story = story();
     story.send_in_session("a", 1);
     story.accept_named(1, "a").unwrap();
@@ -129,7 +129,7 @@ fn a_renewed_session_goes_on_and_its_messages_with_it() {
 }
 
 #[test]
-fn a_session_whose_lock_runs_out_is_lost_and_its_messages_return() {
+fn a_session_with_an_expired_lock_is_lost_and_its_messages_return() {
     let mut story = story();
     story.send_in_session("a", 3);
     story.accept_named(1, "a").unwrap();
@@ -143,8 +143,8 @@ fn a_session_whose_lock_runs_out_is_lost_and_its_messages_return() {
     let late = story.engine.session_state(now, queue, &id, ReceiverId(1));
     assert!(matches!(late, Err(Error::SessionLockLost { .. })));
     story.wait(secs(0));
-    assert_eq!(story.out.closed, [], "nobody else wants the session");
-    assert_eq!((story.counts().locked_count, story.deliver().len()), (0, 0), "and nobody has it");
+    assert_eq!(story.out.closed, [], "no other receiver waits for the session");
+    assert_eq!((story.counts().locked_count, story.deliver().len()), (0, 0), "the session has no holder");
     let late = story.settle(&deliveries[1], Settlement::Complete);
     assert!(matches!(late, Err(Error::SessionLockLost { .. })));
     story.wait(secs(1));
@@ -158,7 +158,7 @@ fn a_session_whose_lock_runs_out_is_lost_and_its_messages_return() {
 }
 
 #[test]
-fn who_has_lost_a_session_is_closed_at_once_if_somebody_else_wants_it() {
+fn a_receiver_that_lost_its_session_is_closed_as_soon_as_another_gets_it() {
     for wants_any in [false, true] {
         let mut story = story();
         story.send_in_session("a", 1);
@@ -179,13 +179,18 @@ fn who_has_lost_a_session_is_closed_at_once_if_somebody_else_wants_it() {
     }
 }
 
-// The holder of a session may write its id in another way, and leaves nothing behind; the first message does.
+// The holder of a session may spell its id differently without a lasting effect; the first message decides the
+// spelling.
 #[test]
-fn session_ids_differ_by_more_than_case_and_are_shown_as_first_sent() {
+fn session_ids_are_compared_without_case_and_shown_as_first_sent() {
     let mut story = story();
     let until = story.now + secs(30);
-    let Ok(Attached::Session(held)) = story.accept_named(1, "ORDER 7") else { panic!("it is free") };
-    assert_eq!((held.session.as_str(), held.locked_until), ("ORDER 7", until), "as the holder asked for it");
+    let Ok(Attached::Session(held)) = story.accept_named(1, "ORDER 7") else { panic!("the session is free") };
+    assert_eq!(
+        (held.session.as_str(), held.locked_until),
+        ("ORDER 7", until),
+        "in the spelling of the holder"
+    );
     story.send_in_session("Order 7", 1);
     story.send_in_session("order 7", 1);
     assert_eq!(numbers(&story.deliver()), [1, 2]);
@@ -215,7 +220,7 @@ fn messages_of_a_held_session_can_be_deleted_at_once() {
     };
     assert!(matches!(purge(&mut story, "b", 1, 9), Err(Error::SessionLockLost { .. })));
     assert_eq!((purge(&mut story, "A", 1, 1), purge(&mut story, "a", 1, 9)), (Ok(1), Ok(1)));
-    assert_eq!(story.numbers(MAIN), [1, 4], "what is locked stays, and other sessions do");
+    assert_eq!(story.numbers(MAIN), [1, 4], "locked messages and other sessions stay");
     story.restart();
 }
 
@@ -233,7 +238,7 @@ fn a_closed_receiver_frees_its_session_at_once() {
 }
 
 #[test]
-fn after_a_restart_sessions_are_free_and_what_was_locked_has_failed() {
+fn after_a_restart_sessions_are_free_and_locked_messages_have_failed() {
     let mut story = story();
     story.send_in_session("a", 2);
     story.accept_named(1, "a").unwrap();
@@ -248,7 +253,7 @@ fn after_a_restart_sessions_are_free_and_what_was_locked_has_failed() {
 }
 
 #[test]
-fn an_abandoned_message_comes_before_those_behind_it() {
+fn an_abandoned_message_is_delivered_before_later_ones() {
     let mut story = story();
     story.send_in_session("a", 8);
     story.accept_named(1, "a").unwrap();
@@ -270,7 +275,7 @@ fn nothing_overtakes_a_delayed_message_of_its_session() {
     story.settle(&first[0], ABANDON).unwrap();
     story.engine.set_credit(ReceiverId(1), 5);
     assert!(story.deliver().is_empty());
-    // Nor is the session worth having before that: the next one is another.
+    // The session is not available before that: the next one is another.
     story.detach(1);
     story.accept_next(2);
     assert_eq!(numbers(&story.deliver()), [3]);
@@ -283,7 +288,7 @@ fn nothing_overtakes_a_delayed_message_of_its_session() {
 }
 
 #[test]
-fn a_session_goes_on_without_a_message_that_failed_too_often() {
+fn a_session_continues_without_a_message_that_failed_too_often() {
     let mut story = story();
     story.send_in_session("a", 2);
     for receiver in 1..=3 {
@@ -297,7 +302,7 @@ fn a_session_goes_on_without_a_message_that_failed_too_often() {
 }
 
 #[test]
-fn a_blocked_session_delivers_its_poison_again_and_again() {
+fn a_blocked_session_delivers_its_poison_message_again_and_again() {
     let mut story = Story::with(QueueSettings { poison_session: PoisonSession::Block, ..with_sessions() });
     story.send_in_session("a", 2);
     story.accept_named(1, "a").unwrap();
@@ -315,7 +320,7 @@ fn a_blocked_session_delivers_its_poison_again_and_again() {
 }
 
 #[test]
-fn a_session_that_is_set_aside_is_had_only_by_its_name() {
+fn a_session_that_is_set_aside_is_available_only_by_its_name() {
     let mut story = Story::with(QueueSettings { poison_session: PoisonSession::SetAside, ..with_sessions() });
     story.send_in_session("a", 2);
     story.send_in_session("b", 1);
@@ -333,7 +338,7 @@ fn a_session_that_is_set_aside_is_had_only_by_its_name() {
     story.accept_named(6, "a").unwrap();
     let deliveries = story.deliver();
     assert_eq!(numbers(&deliveries), [1, 2]);
-    // Without its poison it is a session like others.
+    // Without its poison message it is a session like others.
     story.settle(&deliveries[0], Settlement::Complete).unwrap();
     story.detach(6);
     let deliveries = story.deliver();
@@ -378,7 +383,10 @@ fn settlements_can_be_bound_to_a_session() {
         let hold = (&session(id), ReceiverId(1));
         story.engine.settle_all(now, queue, MAIN, tokens, &complete, Some(hold), &mut story.out)
     };
-    assert!(matches!(settle("b", &tokens[1..]), Err(Error::SessionLockLost { .. })), "it is another's");
+    assert!(
+        matches!(settle("b", &tokens[1..]), Err(Error::SessionLockLost { .. })),
+        "another receiver holds it"
+    );
     assert!(matches!(settle("a", &tokens), Err(Error::LockLost { .. })));
     assert_eq!(settle("a", &tokens[..1]), Ok(()));
     assert!(matches!(settle("a", &tokens[..1]), Err(Error::LockLost { .. })), "the session is still held");
@@ -401,7 +409,7 @@ fn the_state_of_a_session_outlives_its_messages_and_restarts() {
     story.restart();
     story.accept_named(1, "a").unwrap();
     assert_eq!(story.engine.session_state(now, queue, &id, ReceiverId(1)), Ok(state));
-    // Messages are one reason to list a session, a state is another; a time asks for states that were set lately.
+    // A session is listed for its messages or its state; with a time, only for a state that was set later.
     let long_ago = Some(now - secs(1));
     assert_eq!(story.engine.list_sessions(now, queue, None, 0, 10), Ok(vec![id.clone()]));
     assert_eq!(story.engine.list_sessions(now, queue, long_ago, 0, 10), Ok(vec![id.clone()]));
@@ -411,9 +419,10 @@ fn the_state_of_a_session_outlives_its_messages_and_restarts() {
     story.restart();
 }
 
-// A session that is held but has neither messages nor a state is not in the snapshot, so it must not remember when its state was cleared.
+// A session that is held but has neither messages nor a state is not in the snapshot, so it must not keep the time at
+// which its state was cleared.
 #[test]
-fn a_cleared_state_leaves_no_trace_in_a_session_that_goes_on() {
+fn a_cleared_state_leaves_no_trace_in_a_session_that_continues() {
     let mut story = story();
     let (now, queue, id, holder) = (story.now, story.queue, session("a"), ReceiverId(1));
     story.accept_named(1, "a").unwrap();
@@ -439,7 +448,7 @@ fn sessions_are_listed_by_name_page_by_page() {
 }
 
 #[test]
-fn peeking_in_a_session_shows_only_its_messages() {
+fn a_peek_in_a_session_returns_only_its_messages() {
     let mut story = story();
     ["a", "b", "a"].iter().for_each(|id| story.send_in_session(id, 1));
     let peek = |from, max| {
@@ -465,18 +474,18 @@ fn a_disabled_queue_frees_its_sessions() {
 }
 
 #[test]
-fn a_deleted_queue_takes_its_sessions_along() {
+fn a_queue_is_deleted_with_its_sessions() {
     let mut story = story();
     story.send_in_session("a", 2);
     story.accept_named(1, "a").unwrap();
     story.deliver();
     story.out.clear();
     story.engine.delete_queue(story.now, &name("orders"), &mut story.out).unwrap();
-    assert_eq!(story.out.facts.len(), 1, "what is locked need not return first");
+    assert_eq!(story.out.facts.len(), 1, "locked messages need not be released first");
     assert_eq!(story.engine.next_deadline(), None);
 }
 
-// One receiver may have locked more than fits in one group of the journal.
+// One receiver may have locked more messages than fit in one commit group.
 #[test]
 fn a_session_with_very_many_locks_is_freed_in_steps() {
     let mut story = story();

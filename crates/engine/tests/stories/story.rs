@@ -1,4 +1,4 @@
-//! A queue "orders", its neighbours, and what one does with them, in few words.
+//! A queue "orders", its neighbours, and short functions to use them.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) struct Story {
     pub(crate) out: Output,
     pub(crate) group: CommitGroupNumber,
     pub(crate) nonce: u64,
-    /// All that was decided so far.
+    /// All facts decided so far.
     journal: Vec<Fact>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn standalone(segment: u64, n: u64) -> BodyRef {
     BodyRef::standalone((segment << 32) | n).unwrap()
 }
 
-/// The bodies that [`standalone`] places in this segment.
+/// Returns the bodies that [`standalone`] places in this segment.
 pub(crate) fn segment(segment: u64) -> BodyRange {
     BodyRange::handles(segment << 32, (segment << 32) | 0xffff_ffff)
 }
@@ -60,7 +60,7 @@ pub(crate) fn in_session(id: &str) -> Attributes {
     Attributes { session: Some(session(id)), ..Attributes::default() }
 }
 
-/// Settings of "orders", as most stories want them.
+/// Returns the settings of "orders" for most scenarios.
 pub(crate) fn settings() -> QueueSettings {
     QueueSettings { lock_duration: secs(30), max_delivery_count: 3, ..QueueSettings::default() }
 }
@@ -105,13 +105,13 @@ impl Story {
         (0..).take(count).map(message).collect()
     }
 
-    /// Sends so many plain messages to "orders".
+    /// Sends `count` plain messages to "orders".
     pub(crate) fn send(&mut self, count: usize) {
         let batch = self.batch(count);
         self.engine.send(self.now, self.queue, batch, &mut self.out).unwrap();
     }
 
-    /// Sends one message to "orders", and tells its number.
+    /// Sends one message to "orders", and returns its number.
     pub(crate) fn send_with(&mut self, attributes: Attributes) -> Result<SequenceNumber, Error> {
         self.send_to(self.queue, attributes)
     }
@@ -159,7 +159,7 @@ impl Story {
         receiver
     }
 
-    /// Asks for a session, with credit for five messages.
+    /// Requests a session, with credit for five messages.
     pub(crate) fn accept(&mut self, receiver: u64, wish: SessionWish) -> Result<Attached, Error> {
         let receiver = ReceiverId(receiver);
         let (mode, queue) = (ReceiveMode::PeekLock, self.queue);
@@ -194,7 +194,7 @@ impl Story {
         std::mem::take(&mut self.out.deliveries)
     }
 
-    /// Receives one message as a client would that comes for just one.
+    /// Receives one message with a receiver that has credit for one.
     pub(crate) fn receive(&mut self, sub_queue: SubQueue) -> Option<Delivery> {
         self.receive_from(self.queue, sub_queue)
     }
@@ -254,14 +254,15 @@ impl Story {
         self.engine.queue(self.queue).unwrap().counts
     }
 
-    /// Remembers the facts, and drops what else a command left behind.
+    /// Stores the facts, and drops the other results of a command.
     pub(crate) fn forget_effects(&mut self) {
         self.journal.append(&mut self.out.facts);
         self.engine.unshare(&mut self.out.freed);
         self.out.clear();
     }
 
-    /// Opens everything anew from the facts so far, by way of their bytes, and looks whether a snapshot says the same.
+    /// Restores everything from the facts so far, after encoding and decoding them, and checks that a snapshot gives
+    /// the same state.
     pub(crate) fn restart(&mut self) {
         self.forget_effects();
         let before = self.engine.snapshot();
@@ -279,7 +280,7 @@ impl Story {
 }
 
 impl Story {
-    /// Brings everything for this shard to where it should be, as the broker does between shards.
+    /// Transfers all messages for this shard to their targets, as the broker does between shards.
     pub(crate) fn forward(&mut self) {
         self.deliver();
         while let Some(first) = self.engine.outgoing(here(), 1, u64::MAX).pop() {
@@ -288,7 +289,7 @@ impl Story {
         }
     }
 
-    /// Brings one message to its queue in this shard, and tells the outbox what became of it.
+    /// Transfers one message to its queue in this shard, and reports the result to the outbox.
     fn bring(&mut self, message: &OutMessage) {
         match self.arrive(message) {
             Ok(_) => self.engine.transferred(here(), message.number, &mut self.out),
@@ -306,17 +307,17 @@ impl Story {
     }
 }
 
-/// The shard of "orders".
+/// Returns the shard of "orders".
 pub(crate) fn here() -> ShardId {
     Placement::default().of(&name("orders"))
 }
 
-/// Names of other queues of the same shard.
+/// Returns names of other queues of the same shard.
 pub(crate) fn neighbours() -> impl Iterator<Item = EntityName> {
     (0..).map(|n| name(&format!("next{n}"))).filter(|name| Placement::default().of(name) == here())
 }
 
-/// A queue of another shard.
+/// Returns the name of a queue of another shard.
 pub(crate) fn far_away() -> EntityName {
     (0..).map(|n| name(&format!("far{n}"))).find(|name| Placement::default().of(name) != here()).unwrap()
 }

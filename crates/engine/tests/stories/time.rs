@@ -1,4 +1,4 @@
-//! What happens by itself: schedules, times to live, delays, idle queues.
+//! Timers: schedules, times to live, delays, idle queues.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn at(story: &Story, ahead: Duration) -> Attributes {
 }
 
 #[test]
-fn a_scheduled_message_comes_when_it_is_due_under_a_new_number() {
+fn a_scheduled_message_is_delivered_when_due_under_a_new_number() {
     let mut story = Story::new();
     let scheduled = at(&story, secs(10));
     assert_eq!(story.send_with(scheduled), Ok(seq(1)));
@@ -40,7 +40,7 @@ fn a_scheduled_message_comes_when_it_is_due_under_a_new_number() {
 }
 
 #[test]
-fn messages_due_at_once_come_in_the_order_of_their_times() {
+fn messages_due_in_one_tick_are_delivered_in_the_order_of_their_times() {
     let mut story = Story::new();
     for ahead in [30, 10, 20] {
         let scheduled = at(&story, secs(ahead));
@@ -53,7 +53,7 @@ fn messages_due_at_once_come_in_the_order_of_their_times() {
 }
 
 #[test]
-fn a_time_that_has_passed_means_at_once_and_one_too_far_ahead_is_refused() {
+fn a_past_time_means_at_once_and_one_too_far_ahead_is_rejected() {
     let mut story = Story::new();
     let scheduled = at(&story, secs(0));
     story.send_with(scheduled).unwrap();
@@ -78,7 +78,7 @@ fn scheduled_messages_are_cancelled_all_or_none() {
     assert_eq!((story.numbers(MAIN), story.engine.next_deadline()), (vec![3], None));
 }
 
-// The number it had is told to its sender, and must not lead to another message.
+// The sender has the number of the scheduled message, which must not refer to another message.
 #[test]
 fn a_message_that_was_due_cannot_be_cancelled() {
     let mut story = Story::new();
@@ -90,7 +90,7 @@ fn a_message_that_was_due_cannot_be_cancelled() {
 }
 
 #[test]
-fn the_body_of_a_message_that_was_due_still_holds_its_old_group() {
+fn the_body_of_a_message_that_was_due_still_keeps_its_old_group() {
     let mut story = Story::new();
     let scheduled = at(&story, secs(10));
     story.send_with(scheduled).unwrap();
@@ -108,7 +108,7 @@ fn the_body_of_a_message_that_was_due_still_holds_its_old_group() {
 }
 
 #[test]
-fn an_expired_message_is_gone_or_dead_lettered_as_the_queue_says() {
+fn an_expired_message_is_deleted_or_dead_lettered_by_the_settings() {
     for dead_letter_on_expiration in [false, true] {
         let mut story = Story::with(QueueSettings { dead_letter_on_expiration, ..settings() });
         story.send_with(ttl(secs(5))).unwrap();
@@ -131,7 +131,7 @@ fn an_expired_message_is_gone_or_dead_lettered_as_the_queue_says() {
 }
 
 #[test]
-fn the_shorter_time_to_live_counts_the_senders_or_the_queues() {
+fn the_shorter_time_to_live_of_sender_and_queue_applies() {
     let mut story = Story::with(QueueSettings { default_time_to_live: Some(secs(10)), ..settings() });
     story.send_with(ttl(secs(5))).unwrap();
     story.send_with(ttl(secs(50))).unwrap();
@@ -142,13 +142,13 @@ fn the_shorter_time_to_live_counts_the_senders_or_the_queues() {
         spans.collect::<Vec<_>>()
     };
     assert_eq!(told(&story), [secs(5), secs(10), secs(10)]);
-    // What a message was told when it came, it keeps.
+    // A message keeps the time to live that it had when it was enqueued.
     story.update(|settings| settings.default_time_to_live = Some(secs(1))).unwrap();
     assert_eq!(told(&story), [secs(5), secs(10), secs(10)]);
 }
 
 #[test]
-fn a_time_to_live_of_less_than_a_millisecond_is_refused_and_parts_of_one_are_cut_off() {
+fn a_time_to_live_below_a_millisecond_is_rejected_and_fractions_are_truncated() {
     let mut story = Story::new();
     assert_eq!(story.send_with(ttl(Duration::from_micros(999))), Err(Error::NoTimeToLive));
     story.send_with(ttl(Duration::from_micros(5999))).unwrap();
@@ -159,7 +159,7 @@ fn a_time_to_live_of_less_than_a_millisecond_is_refused_and_parts_of_one_are_cut
 }
 
 #[test]
-fn a_locked_message_does_not_expire_but_does_when_it_returns() {
+fn a_locked_message_expires_only_when_it_returns() {
     let mut story = Story::new();
     story.send_with(ttl(secs(5))).unwrap();
     let delivery = story.receive(MAIN).unwrap();
@@ -171,7 +171,7 @@ fn a_locked_message_does_not_expire_but_does_when_it_returns() {
 }
 
 #[test]
-fn deferred_messages_expire_and_scheduled_ones_count_from_when_they_are_due() {
+fn deferred_messages_expire_and_scheduled_ones_from_their_due_time() {
     let mut story = Story::new();
     story.send_with(ttl(secs(5))).unwrap();
     let delivery = story.receive(MAIN).unwrap();
@@ -188,7 +188,7 @@ fn deferred_messages_expire_and_scheduled_ones_count_from_when_they_are_due() {
 }
 
 #[test]
-fn expired_messages_are_not_handed_out_however_many_there_are() {
+fn expired_messages_are_not_delivered_however_many_there_are() {
     let mut story = Story::with(QueueSettings { default_time_to_live: Some(secs(5)), ..settings() });
     let count = FACTS_PER_CALL_MAX + 100;
     for _ in 0..2 {
@@ -203,13 +203,13 @@ fn expired_messages_are_not_handed_out_however_many_there_are() {
 }
 
 #[test]
-fn an_abandoned_message_stays_away_for_as_long_as_its_receiver_asks() {
+fn an_abandoned_message_is_delayed_for_the_requested_time() {
     let mut story = Story::with_sent(2);
     let delivery = story.receive(MAIN).unwrap();
     let later = Settlement::Abandon { patch: None, delay: Some(secs(7)) };
     story.settle(&delivery, later).unwrap();
     assert_eq!(story.peek(MAIN)[0].state, MessageState::Delayed);
-    assert_eq!(story.counts().active_count, 2, "a delayed message is an active one");
+    assert_eq!(story.counts().active_count, 2, "a delayed message counts as active");
     assert_eq!(story.receive(MAIN).unwrap().message.sequence_number, seq(2));
     story.restart();
     story.wait(secs(7));
@@ -218,7 +218,7 @@ fn an_abandoned_message_stays_away_for_as_long_as_its_receiver_asks() {
 }
 
 #[test]
-fn the_queues_policy_delays_failed_messages_more_and_more() {
+fn the_retry_policy_delays_failed_messages_more_and_more() {
     let retry = RetryPolicy::Exponential { base: secs(1), cap: secs(3), jitter: false };
     let mut story = Story::with(QueueSettings { retry, max_delivery_count: 9, ..settings() });
     story.send(1);
@@ -228,7 +228,7 @@ fn the_queues_policy_delays_failed_messages_more_and_more() {
         assert_eq!(story.engine.next_deadline(), Some(story.now + secs(seconds)));
         story.wait(secs(seconds));
     }
-    // A lock that runs out is a failure like others; a wish of the receiver goes before the policy.
+    // An expired lock is a failure like others; the delay that a receiver requests has precedence over the policy.
     story.receive(MAIN).unwrap();
     story.wait(secs(30));
     assert_eq!(story.peek(MAIN)[0].state, MessageState::Delayed);
@@ -238,11 +238,11 @@ fn the_queues_policy_delays_failed_messages_more_and_more() {
     story.settle(&delivery, at_once).unwrap();
     let delivery = story.receive(MAIN).unwrap();
     story.settle(&delivery, Settlement::Release).unwrap();
-    assert!(story.receive(MAIN).is_some(), "released is not failed");
+    assert!(story.receive(MAIN).is_some(), "a release is no failure");
 }
 
 #[test]
-fn dead_letters_are_delayed_only_when_asked() {
+fn dead_letters_are_delayed_only_on_request() {
     let retry = RetryPolicy::Fixed { delay: secs(5) };
     let mut story = Story::with(QueueSettings { retry, ..settings() });
     story.send(1);
@@ -259,7 +259,7 @@ fn dead_letters_are_delayed_only_when_asked() {
 }
 
 #[test]
-fn a_queue_that_nobody_uses_deletes_itself() {
+fn an_idle_queue_is_deleted() {
     let mut story = Story::with(QueueSettings { auto_delete_on_idle: Some(secs(60)), ..settings() });
     story.wait(secs(50));
     story.send(1);
@@ -270,7 +270,7 @@ fn a_queue_that_nobody_uses_deletes_itself() {
     story.wait(secs(50));
     story.engine.touch(story.now, story.queue);
     story.wait(secs(50));
-    // After a restart nobody knows when it was used last, so it gets its time anew.
+    // After a restart the last use is unknown, so the idle time starts anew.
     story.restart();
     story.wait(secs(59));
     assert!(story.engine.find(&name("orders")).is_some());
@@ -280,7 +280,7 @@ fn a_queue_that_nobody_uses_deletes_itself() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_while_the_broker_was_off_does_not_hold_locks_for_hours() {
+fn a_clock_set_back_while_the_broker_was_off_does_not_extend_locks_by_hours() {
     let mut story = Story::with_sent(1);
     let held = story.receive(MAIN).unwrap();
     story.now = story.now - secs(900);

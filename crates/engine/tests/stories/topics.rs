@@ -1,4 +1,4 @@
-//! Topics: who gets a copy, in which form, and what stays after a restart.
+//! Topics: the copies of subscriptions, their form, and their state after a restart.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use peeklock_types::{EntityKind, EntityName, QueueSettings, SubQueue, limits};
 
 use crate::story::{DEAD, MAIN, Story, id, name, neighbours, secs, session, settings, standalone};
 
-/// A story with a topic "t".
+/// Returns a story with a topic "t".
 fn topic() -> (Story, EntityId) {
     topic_with(QueueSettings::default())
 }
@@ -72,7 +72,7 @@ fn dead_letter(message: &Message) -> (String, String) {
 }
 
 #[test]
-fn each_subscription_gets_what_its_rule_takes() {
+fn each_subscription_gets_the_messages_that_its_rule_matches() {
     let (mut story, topic) = topic();
     let all = subscribe(&mut story, "all", settings(), None);
     let high = subscribe(&mut story, "high", settings(), Some(rule("r", sql("Priority = 'High'"), None)));
@@ -91,7 +91,7 @@ fn each_subscription_gets_what_its_rule_takes() {
 }
 
 #[test]
-fn a_copy_is_settled_for_itself() {
+fn copies_are_settled_independently() {
     let (mut story, topic) = topic();
     let a = subscribe(&mut story, "a", settings(), None);
     let b = subscribe(&mut story, "b", settings(), None);
@@ -155,7 +155,7 @@ fn an_action_changes_the_copy_of_its_rule_only() {
     assert_eq!(count(&story, a, MAIN), 1);
 }
 
-/// What cannot be read back after a restart must not be written.
+/// A value that cannot be decoded after a restart must not be written.
 #[test]
 fn the_largest_changes_survive_a_restart() {
     let (mut story, topic) = topic();
@@ -168,7 +168,7 @@ fn the_largest_changes_survive_a_restart() {
 }
 
 #[test]
-fn a_rule_that_fails_dead_letters_or_is_passed_over() {
+fn a_rule_that_fails_dead_letters_or_does_not_match() {
     let (mut story, topic) = topic();
     let fails = || Some(rule("r", sql("Priority > 3"), None));
     let strict = subscribe(&mut story, "strict", settings(), fails());
@@ -186,7 +186,7 @@ fn a_rule_that_fails_dead_letters_or_is_passed_over() {
 }
 
 #[test]
-fn an_action_that_asks_for_the_impossible_dead_letters() {
+fn an_action_with_an_invalid_value_dead_letters() {
     let (mut story, topic) = topic();
     let action = "SET sys.TimeToLive = '-PT1S'";
     let a = subscribe(&mut story, "a", settings(), Some(rule("r", Filter::True, Some(action))));
@@ -199,7 +199,7 @@ fn an_action_that_asks_for_the_impossible_dead_letters() {
 }
 
 #[test]
-fn a_subscription_with_sessions_sets_aside_what_has_none() {
+fn a_subscription_with_sessions_dead_letters_messages_without_one() {
     let (mut story, topic) = topic();
     let sessions = QueueSettings { requires_session: true, ..settings() };
     let a = subscribe(&mut story, "a", sessions, None);
@@ -211,7 +211,7 @@ fn a_subscription_with_sessions_sets_aside_what_has_none() {
 }
 
 #[test]
-fn a_scheduled_message_is_handed_on_when_it_is_due() {
+fn a_scheduled_message_is_distributed_when_it_is_due() {
     let (mut story, topic) = topic();
     let high = subscribe(&mut story, "high", settings(), Some(rule("r", sql("Priority = 'High'"), None)));
     let later =
@@ -227,7 +227,7 @@ fn a_scheduled_message_is_handed_on_when_it_is_due() {
     story.engine.cancel_scheduled(story.now, topic, &[cancelled], &mut story.out).unwrap();
     story.restart();
     assert_eq!([count(&story, topic, MAIN), count(&story, high, MAIN)], [2, 1]);
-    // Rules count when the message is due, not when it was sent.
+    // Rules are evaluated when the message is due, not when it was sent.
     let late = subscribe(&mut story, "late", settings(), None);
     story.wait(secs(61));
     story.restart();
@@ -244,9 +244,9 @@ fn a_new_subscription_is_a_use_of_its_topic() {
     assert_eq!(story.engine.queue(topic).unwrap().used_at, story.now);
 }
 
-/// All that one tick does shares one group of the journal, which has a limit.
+/// All facts of one tick share one commit group, which has a limit.
 #[test]
-fn many_large_changes_come_due_in_portions() {
+fn many_large_changes_are_distributed_in_portions() {
     const GROUP_BYTES_MAX: usize = 4 << 20;
     let (mut story, topic) = topic();
     let queues: Vec<EntityId> = (0..10)
@@ -284,7 +284,7 @@ fn many_large_changes_come_due_in_portions() {
 }
 
 #[test]
-fn a_topic_knows_what_was_sent_twice() {
+fn a_topic_detects_duplicates() {
     let window = Some(Duration::from_secs(60));
     let (mut story, topic) =
         topic_with(QueueSettings { duplicate_window: window, ..QueueSettings::default() });
@@ -334,7 +334,7 @@ fn rules_are_added_replaced_and_removed() {
 }
 
 #[test]
-fn the_number_of_rules_is_bounded_whatever_they_are() {
+fn the_number_of_rules_of_any_kind_is_limited() {
     let (mut story, _) = topic();
     subscribe(&mut story, "a", settings(), None);
     let add = |story: &mut Story, n: usize, filter: Filter| {
@@ -353,7 +353,7 @@ fn the_number_of_rules_is_bounded_whatever_they_are() {
 }
 
 #[test]
-fn a_subscription_that_is_gone_gets_nothing() {
+fn a_deleted_subscription_gets_no_messages() {
     let (mut story, topic) = topic();
     let a = subscribe(&mut story, "a", settings(), None);
     subscribe(&mut story, "b", settings(), None);
@@ -371,7 +371,7 @@ fn a_subscription_that_is_gone_gets_nothing() {
 }
 
 #[test]
-fn kinds_and_names_fit() {
+fn invalid_kinds_names_and_rules_are_rejected() {
     let (mut story, topic) = topic();
     let (now, out) = (story.now, &mut story.out);
     let nowhere = EntityName::subscription(&name("nowhere"), "a").unwrap();
@@ -406,7 +406,7 @@ fn a_subscription_forwards_its_copies() {
 }
 
 #[test]
-fn a_topic_says_why() {
+fn a_topic_explains_its_decisions() {
     let (mut story, topic) = topic();
     let mut view = ViewBuilder::new();
     view.system(SystemProperty::Label, &Value::text("order"));
@@ -419,7 +419,7 @@ fn a_topic_says_why() {
     assert_eq!((by_name("all").copy_count, by_name("all").rules[0].matched), (1, true));
     assert_eq!(by_name("label").rules[0].why, "sys.Label = 'bill' is false: sys.Label is 'order'");
     assert!(by_name("error").dead_letter.as_ref().is_some_and(|why| why.contains("compares text 'order'")));
-    // Nothing has happened.
+    // Nothing was sent.
     let sent = story.engine.subscriptions(topic).map(|queue| count(&story, queue, MAIN)).sum::<usize>();
     assert_eq!(sent, 0);
     assert!(story.engine.explain(&name("orders"), &Bytes::new()).is_err());

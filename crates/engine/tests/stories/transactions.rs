@@ -1,4 +1,4 @@
-//! Several settlements and sends as one.
+//! Several settlements and sends as one command.
 
 use bytes::Bytes;
 use peeklock_engine::Settlement::{Complete, Defer};
@@ -14,7 +14,7 @@ fn commit(story: &mut Story, transaction: Transaction) -> Result<(), Error> {
     story.engine.commit(story.now, here(), story.queue, transaction, &mut story.out)
 }
 
-/// Sends to these queues, all bodies in one group.
+/// Returns sends to these queues, with all bodies in one commit group.
 fn sends(story: &mut Story, targets: &[&EntityName]) -> Vec<(EntityName, NewMessage)> {
     let batch = story.batch(targets.len());
     targets.iter().map(|&target| target.clone()).zip(batch).collect()
@@ -44,7 +44,7 @@ fn a_commit_settles_and_sends_here_and_elsewhere() {
 }
 
 #[test]
-fn what_a_far_message_says_travels_with_it() {
+fn the_attributes_of_a_message_to_another_shard_travel_with_it() {
     let mut story = Story::new();
     let said = Attributes {
         scheduled_for: Some(story.now + secs(9)),
@@ -56,13 +56,13 @@ fn what_a_far_message_says_travels_with_it() {
     sends[0].1.attributes = Some(Box::new(said.clone()));
     commit(&mut story, Transaction { settles: vec![], sends, ..Transaction::default() }).unwrap();
     story.wait(secs(60));
-    assert_eq!(story.counts().transfer_count, 1, "it is due and expires at its target, not on its way");
+    assert_eq!(story.counts().transfer_count, 1, "it becomes due and expires at its target, not in transit");
     story.restart();
     assert_eq!(*story.engine.outgoing(Placement::default().of(&far_away()), 1, 1)[0].attributes, said);
 }
 
 #[test]
-fn a_commit_that_cannot_be_changes_nothing() {
+fn a_rejected_commit_changes_nothing() {
     let mut story = Story::with_sent(3);
     let closed = neighbours().next().unwrap();
     story.create(&closed, QueueSettings { status: QueueStatus::SendDisabled, ..settings() });
@@ -94,9 +94,9 @@ fn a_commit_that_cannot_be_changes_nothing() {
     assert_eq!(story.engine.snapshot(), before);
 }
 
-// Facts and bodies of a transaction share one group of the journal.
+// Facts and bodies of a transaction share one commit group.
 #[test]
-fn a_transaction_is_bounded_with_all_that_it_carries() {
+fn the_size_of_a_transaction_is_limited() {
     let mut story = Story::with_sent(2);
     let delivery = story.receive(MAIN).unwrap();
     let mut sends = sends(&mut story, &[&name("orders"), &far_away()]);
@@ -110,7 +110,7 @@ fn a_transaction_is_bounded_with_all_that_it_carries() {
 }
 
 #[test]
-fn bodies_of_a_transaction_follow_those_before_them() {
+fn bodies_of_a_transaction_are_after_earlier_ones() {
     let mut story = Story::with_sent(1);
     let body = |group| BodyRef::in_group(CommitGroupNumber(group), 0).unwrap();
     let new = |group| NewMessage { body: body(group), size_bytes: 1, attributes: None };
@@ -121,7 +121,7 @@ fn bodies_of_a_transaction_follow_those_before_them() {
     assert_eq!(commit(&mut story, Transaction { settles: vec![], sends, ..Transaction::default() }), Ok(()));
 }
 
-/// What a transaction says of a message that it schedules, under a number that was given out before.
+/// Reserves a number for a message that a transaction schedules, and returns it with the message's attributes.
 fn reserve(story: &mut Story, entity: EntityId) -> (SequenceNumber, Box<Attributes>) {
     let numbers = story.engine.reserve_numbers(story.now, entity, 1, &mut story.out).unwrap();
     let reserved = Some(Reserved { entity, sequence_number: numbers[0] });
@@ -139,7 +139,7 @@ fn numbers_in(story: &Story, queue: EntityId) -> Vec<u64> {
 }
 
 #[test]
-fn what_a_transaction_schedules_has_the_number_that_was_told_before_the_commit() {
+fn a_message_scheduled_in_a_transaction_has_the_number_reserved_before_the_commit() {
     let mut story = Story::with_sent(1);
     let orders = story.queue;
     let (number, attributes) = reserve(&mut story, orders);
@@ -149,7 +149,7 @@ fn what_a_transaction_schedules_has_the_number_that_was_told_before_the_commit()
     assert_eq!(
         story.numbers(MAIN),
         [1, 4],
-        "nothing is there before the commit, and no number is used twice"
+        "no message exists before the commit, and no number is used twice"
     );
     story.restart();
     let transaction = schedule(&mut story, name("orders"), attributes);
@@ -162,16 +162,16 @@ fn what_a_transaction_schedules_has_the_number_that_was_told_before_the_commit()
     assert_eq!(
         story.engine.oldest_log_body(),
         Some(CommitGroupNumber(2)),
-        "its body lies behind that of number 4"
+        "its body is after that of number 4"
     );
     story.wait(secs(61));
     story.deliver();
-    assert_eq!(story.numbers(MAIN), [4, 5], "it takes its place at the end when it is due");
+    assert_eq!(story.numbers(MAIN), [4, 5], "it moves to the end when it is due");
     story.restart();
 }
 
 #[test]
-fn a_number_that_was_told_travels_to_another_shard() {
+fn a_reserved_number_travels_to_another_shard() {
     let mut story = Story::new();
     let target = neighbours().next().unwrap();
     let far = story.create(&target, settings());
@@ -191,7 +191,7 @@ fn a_number_that_was_told_travels_to_another_shard() {
 }
 
 #[test]
-fn a_number_of_a_queue_that_is_gone_means_nothing_to_its_successor() {
+fn a_reserved_number_of_a_deleted_queue_is_ignored_by_its_successor() {
     let mut story = Story::new();
     let target = neighbours().next().unwrap();
     let gone = story.create(&target, settings());
@@ -233,8 +233,11 @@ fn a_commit_cancels_and_sets_states_or_does_neither() {
     let before = story.engine.snapshot();
     let missing = commit(&mut story, transaction(&[first, seq(99)], 7));
     assert!(matches!(missing, Err(Error::NotScheduled { .. })), "{missing:?}");
-    assert!(commit(&mut story, transaction(&[first, first], 7)).is_err(), "one cannot go twice");
-    assert!(commit(&mut story, transaction(&[first], 8)).is_err(), "somebody else holds the session");
+    assert!(
+        commit(&mut story, transaction(&[first, first], 7)).is_err(),
+        "a message cannot be cancelled twice"
+    );
+    assert!(commit(&mut story, transaction(&[first], 8)).is_err(), "another receiver holds the session");
     assert_eq!(story.engine.snapshot(), before);
 
     commit(&mut story, transaction(&[first], 7)).unwrap();

@@ -1,18 +1,18 @@
-//! Receivers that hear which message is next, and take runs.
+//! Receivers that are notified of the next message, and take runs.
 
 use peeklock_engine::{Drained, Head, HeadChange, ReceiveMode, ReceiverId, Settlement};
 use peeklock_types::{ClassName, ClassSettings, OrderPolicy, OrderSettings, QueueSettings, Rate, SubQueue};
 
 use crate::story::{MAIN, Story, numbers, secs, seq, settings};
 
-/// A receiver without credit that watches.
+/// Attaches a receiver without credit that watches.
 fn watching(story: &mut Story, receiver: u64) -> ReceiverId {
     let receiver = story.attach(MAIN, receiver, ReceiveMode::PeekLock, 0);
     story.engine.watch(receiver, Some(7));
     receiver
 }
 
-/// What was told, and to whom.
+/// Returns the reported heads and their receivers.
 fn told(story: &mut Story) -> Vec<(u64, Option<u64>)> {
     let _ = story.deliver();
     let heads = story.out.heads.drain(..);
@@ -22,22 +22,22 @@ fn told(story: &mut Story) -> Vec<(u64, Option<u64>)> {
 }
 
 #[test]
-fn a_watcher_hears_at_once_and_then_only_what_is_new() {
+fn a_watcher_gets_the_head_at_once_and_then_only_changes() {
     let mut story = Story::new();
     let watcher = watching(&mut story, 1);
-    assert_eq!(told(&mut story), [(1, None)], "also that there is nothing");
+    assert_eq!(told(&mut story), [(1, None)], "an empty queue is reported too");
     assert_eq!(told(&mut story), []);
     story.send(2);
     assert_eq!(told(&mut story), [(1, Some(1))]);
     story.send(1);
     assert_eq!(told(&mut story), [], "the head is the same");
     let taker = story.attach(MAIN, 2, ReceiveMode::PeekLock, 1);
-    assert_eq!(told(&mut story), [(1, Some(2))], "another one has taken it");
+    assert_eq!(told(&mut story), [(1, Some(2))], "another receiver has taken it");
     story.engine.watch(watcher, Some(8));
-    assert_eq!(told(&mut story), [(1, Some(2))], "asked again, told again");
+    assert_eq!(told(&mut story), [(1, Some(2))], "a new request repeats the report");
     story.engine.watch(watcher, None);
     story.engine.set_credit(taker, 2);
-    assert_eq!(told(&mut story), [], "who does not watch hears nothing");
+    assert_eq!(told(&mut story), [], "a receiver that does not watch gets no report");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_message_that_returns_is_the_head_again() {
     story.engine.set_credit(taker, 1);
     assert_eq!(told(&mut story), [(1, Some(2))]);
     story.now = story.now + secs(31);
-    assert_eq!(told(&mut story), [(1, Some(1))], "its lock has run out");
+    assert_eq!(told(&mut story), [(1, Some(1))], "its lock has expired");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_run_ends_where_messages_are_less_urgent() {
     assert_eq!(numbers(&story.deliver()), [3]);
     story.engine.take_run(receiver, 5, Some(first));
     assert_eq!(numbers(&story.deliver()), [0; 0]);
-    assert_eq!(story.out.drained.len(), 1, "a run that gives nothing ends, too");
+    assert_eq!(story.out.drained.len(), 1, "a run without messages ends, too");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn watching_ends_with_the_receiver_and_with_the_queue() {
     story.engine.detach_receiver(story.now, watcher, &mut story.out);
     assert_eq!(told(&mut story), []);
     let again = story.attach(MAIN, 1, ReceiveMode::PeekLock, 0);
-    assert_eq!(told(&mut story), [], "a later receiver of the number has not asked");
+    assert_eq!(told(&mut story), [], "a later receiver of the number has not requested it");
     story.engine.watch(again, Some(1));
     let other = story.attach(SubQueue::DeadLetter, 2, ReceiveMode::PeekLock, 0);
     story.engine.watch(other, Some(1));
@@ -98,7 +98,7 @@ fn ordered(order: OrderSettings) -> QueueSettings {
 }
 
 #[test]
-fn a_queue_over_its_rate_has_no_head_until_it_may_give_again() {
+fn a_queue_over_its_rate_has_no_head_until_the_rate_permits_one() {
     let rate = Some(Rate { per_second_milli: 1000, burst: 1 });
     let mut story = Story::with(ordered(OrderSettings { rate, ..OrderSettings::default() }));
     let receiver = watching(&mut story, 1);
@@ -106,14 +106,14 @@ fn a_queue_over_its_rate_has_no_head_until_it_may_give_again() {
     assert_eq!(told(&mut story), [(1, Some(1))]);
     story.engine.take_run(receiver, 5, None);
     assert_eq!(told(&mut story), [(1, None)], "one may start in a second");
-    let next = story.engine.next_deadline().expect("it comes back by itself");
+    let next = story.engine.next_deadline().expect("the engine has a deadline for it");
     assert!(next <= story.now + secs(1));
     story.now = next;
     assert_eq!(told(&mut story), [(1, Some(2))]);
 }
 
 #[test]
-fn the_offset_of_a_class_counts_between_queues() {
+fn the_offset_of_a_class_applies_between_queues() {
     let class = |name, priorities, offset| ClassSettings {
         offset: Some(secs(offset)),
         ..ClassSettings::new(ClassName::parse(name).unwrap(), priorities)
@@ -129,26 +129,26 @@ fn the_offset_of_a_class_counts_between_queues() {
 }
 
 #[test]
-fn who_had_no_room_hears_again_when_it_has() {
+fn a_receiver_at_its_limit_gets_the_head_again_when_it_has_room() {
     let order = OrderSettings { max_outstanding: 2, ..OrderSettings::default() };
     let mut story = Story::with(QueueSettings { max_delivery_count: 1, ..ordered(order.clone()) });
     let receiver = watching(&mut story, 1);
     watching(&mut story, 2);
     story.send(6);
     story.engine.take_run(receiver, 5, None);
-    assert_eq!(told(&mut story), [(1, Some(3)), (2, Some(3))], "it holds two, as many as it may");
+    assert_eq!(told(&mut story), [(1, Some(3)), (2, Some(3))], "it holds two, which is its limit");
     story.engine.take_run(receiver, 5, None);
     assert_eq!((told(&mut story), story.out.drained.len()), (vec![], 1));
-    // Both go to the dead letters, and the head stays.
+    // Both messages are dead-lettered, and the head stays.
     story.now = story.now + secs(31);
-    assert_eq!(told(&mut story), [(1, Some(3))], "only who had no room");
+    assert_eq!(told(&mut story), [(1, Some(3))], "only the receiver that had no room");
     story.engine.take_run(receiver, 1, None);
     let taken = story.deliver();
     assert_eq!(numbers(&taken), [3]);
-    assert_eq!(told(&mut story), [], "said by the delivery");
+    assert_eq!(told(&mut story), [], "the delivery reports it");
     story.settle(&taken[0], Settlement::Complete).unwrap();
     assert_eq!(told(&mut story), [], "it had room");
-    // What it settled is long ago: it may hold two again.
+    // Its settlements are long ago: its limit is two again.
     story.now = story.now + secs(1);
     story.engine.take_run(receiver, 2, None);
     assert_eq!(told(&mut story), [(1, Some(6)), (2, Some(6))]);

@@ -1,7 +1,8 @@
-//! Two topics whose subscriptions and rules come and go, beside a model that does everything the long way.
+//! Two topics whose subscriptions and rules change, beside a model in the simplest form.
 //!
-//! Guards that each subscription gets exactly the copies that its rules say, whenever its messages are due; that all copies share their
-//! body, and a body in a cold segment is freed once, with its last copy; and that a crash at any place brings back the same bytes.
+//! Checks that each subscription gets exactly the copies that its rules specify, whenever its messages are due; that
+//! all copies share their body, and a body in a cold segment is freed once, with its last copy; and that a crash at any
+//! point restores the same bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -13,12 +14,12 @@ use proptest::prelude::*;
 use crate::model::{RULE_COUNT, RuleKind, SUBSCRIPTION_COUNT, TOPIC_COUNT};
 use crate::world::World;
 
-/// A message as its sender sees it.
+/// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) p: Option<i64>,
     pub(crate) session: Option<u8>,
-    /// Which of a few message ids it has.
+    /// One of a few message ids.
     pub(crate) message_id: Option<u8>,
     pub(crate) ahead_s: Option<u64>,
     pub(crate) is_cold: bool,
@@ -45,7 +46,7 @@ pub(crate) enum Step {
     Unsubscribe {
         at: At,
     },
-    /// Deletes a topic with all its subscriptions, and creates it anew.
+    /// Deletes a topic with all its subscriptions, and creates it again.
     Renew {
         topic: usize,
     },
@@ -71,13 +72,13 @@ pub(crate) enum Step {
         is_dead: bool,
         how: How,
     },
-    /// Settles what an earlier step left locked.
+    /// Settles a message that an earlier step left locked.
     Settle {
         at: At,
         pick: usize,
         how: How,
     },
-    /// Completes a message, if there is one, and sends another, as one.
+    /// Completes a message, if there is one, and sends another, in one transaction.
     Transact {
         at: At,
         topic: usize,
@@ -88,7 +89,7 @@ pub(crate) enum Step {
         is_dead: bool,
         count_max: u64,
     },
-    /// Moves up to so many bodies to a new cold segment, out of the log or out of a cold segment.
+    /// Moves up to `max` bodies to a new cold segment, out of the log or out of a cold segment.
     Move {
         segment: Option<u32>,
         max: usize,

@@ -1,4 +1,4 @@
-//! What topics and subscriptions do, in the plainest way: lists, and nothing that is shared or remembered twice.
+//! The behaviour of topics and subscriptions in the simplest form: lists, without shared or redundant state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,15 +8,15 @@ use peeklock_filter::{Action, CorrelationFilter, Filter, Rule, RuleName, SqlFilt
 use peeklock_types::{BodyRef, CommitGroupNumber, LockToken, Timestamp};
 
 pub(crate) const TOPIC_COUNT: usize = 2;
-/// The second of each topic has sessions.
+/// The number of subscriptions of each topic; the second one has sessions.
 pub(crate) const SUBSCRIPTION_COUNT: usize = 3;
 pub(crate) const RULE_COUNT: usize = 3;
-/// The second topic detects duplicates.
+/// The window of the second topic, which detects duplicates.
 pub(crate) const DUPLICATE_WINDOW: Duration = Duration::from_secs(10);
-/// What a rule that groups makes the session.
+/// The session that a rule with `Groups` sets.
 pub(crate) const GROUPED: &str = "grouped";
 
-/// What a rule does.
+/// The kind of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleKind {
     True,
@@ -71,7 +71,7 @@ impl RuleKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelMessage {
-    /// Each has its own; the engine is told it as the size.
+    /// Unique; the engine gets it as the size.
     pub(crate) id: u32,
     pub(crate) p: Option<i64>,
     pub(crate) session: Option<String>,
@@ -121,7 +121,7 @@ pub(crate) struct Model {
 }
 
 impl Subscription {
-    /// How many copies a message leads to, and whether there is one among the dead letters for it.
+    /// Returns the number of copies of a message, and whether one of them is a dead letter.
     pub(crate) fn would_take(&self, message: &ModelMessage) -> (usize, bool) {
         let mut probe = Subscription { copies: Vec::new(), ..self.clone() };
         probe.publish(message);
@@ -213,7 +213,7 @@ impl Model {
         groups.min()
     }
 
-    /// The body of one message of one entity lies elsewhere now.
+    /// Sets the place of the body of one message of one entity.
     pub(crate) fn move_body(&mut self, entity: EntityId, number: u64, to: BodyRef) {
         for topic in &mut self.topics {
             for scheduled in &mut topic.scheduled {

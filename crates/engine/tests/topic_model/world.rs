@@ -1,4 +1,4 @@
-//! The engine and the model side by side, with a journal that forgets what was not written.
+//! The engine and the model side by side, with a journal that loses unwritten facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn part(is_dead: bool) -> SubQueue {
     if is_dead { SubQueue::DeadLetter } else { SubQueue::Main }
 }
 
-/// Long enough that no lock runs out by itself.
+/// Returns settings with such a long lock duration that no lock expires.
 fn settings() -> QueueSettings {
     let lock_duration = Duration::from_secs(300);
     QueueSettings { lock_duration, max_delivery_count: 2000, ..QueueSettings::default() }
@@ -151,7 +151,7 @@ impl World {
         self.journal();
     }
 
-    /// What no message has any more was freed, once each, and nothing else was.
+    /// Checks that exactly the bodies without messages were freed, once each.
     fn check_freed(&mut self, before: &BTreeSet<u64>) {
         self.engine.unshare(&mut self.out.freed);
         let mut freed: Vec<_> = self.out.freed.drain(..).map(|body| body.place.to_raw()).collect();
@@ -188,7 +188,10 @@ impl World {
             while !bytes.is_empty() {
                 engine.apply(&record::decode(&mut bytes, CommitGroupNumber(number)).unwrap()).unwrap();
             }
-            assert!(engine.snapshot() == group.snapshot, "replay is not what was live, at group {number}");
+            assert!(
+                engine.snapshot() == group.snapshot,
+                "the replayed state differs from the live one, at group {number}"
+            );
         }
         self.engine = engine;
         self.model = self.groups.last().unwrap().model.clone();
@@ -258,7 +261,7 @@ impl World {
         assert_eq!(removed.is_ok(), was_there);
     }
 
-    /// The message for the model and for the engine; `n` is its place in the group.
+    /// Returns the message for the model and for the engine; `n` is its place in the commit group.
     fn message(&mut self, sent: Sent, n: u32) -> (ModelMessage, NewMessage) {
         let id = self.next_id;
         self.next_id += 1;
@@ -321,7 +324,8 @@ impl World {
         self.engine.cancel_scheduled(self.now, topic.entity, &number, &mut self.out).unwrap();
     }
 
-    /// Locks the first message that waits, as the model says; its place among the copies, and its token. The receiver stays attached.
+    /// Locks the first waiting message, checked against the model; returns its place among the copies, and its token.
+    /// The receiver stays attached.
     fn receive(&mut self, at: At, is_dead: bool) -> Option<(usize, EntityId, LockToken)> {
         let (entity, has_sessions) = self.found(at).map(|found| (found.entity, found.has_sessions))?;
         let waits = |copy: &Copy| copy.is_dead == is_dead && copy.lock.is_none();
@@ -358,7 +362,7 @@ impl World {
 
     fn receive_and_settle(&mut self, at: At, is_dead: bool, how: How) {
         let Some((place, entity, token)) = self.receive(at, is_dead) else { return };
-        // A session is free when its receiver leaves, and what was locked in it returns.
+        // A session is free when its receiver detaches, and the messages locked in it return.
         let is_kept = at.1 != 1 || is_dead;
         match how {
             How::Leave if is_kept => self.found(at).unwrap().copies[place].lock = Some(token),
@@ -430,7 +434,7 @@ impl World {
         assert_eq!(purged, Ok(count_max - left));
     }
 
-    /// As the broker does it: a body is copied once, even if its messages move in different steps.
+    /// Moves bodies as the broker does: a body is copied once, even if its messages move in different steps.
     fn move_bodies(&mut self, segment: Option<u32>, max: usize) {
         let upto = self.next_group();
         let what = segment.map_or_else(
@@ -458,7 +462,7 @@ impl World {
 
     pub(crate) fn check(&mut self) {
         let cold: Vec<_> = self.engine.standalone_bodies().map(|body| body.place.to_raw()).collect();
-        assert_eq!(cold.len(), cold.iter().collect::<BTreeSet<_>>().len(), "each is told once");
+        assert_eq!(cold.len(), cold.iter().collect::<BTreeSet<_>>().len(), "each is reported once");
         assert_eq!(cold.into_iter().collect::<BTreeSet<_>>(), self.model.cold_bodies());
         assert_eq!(self.engine.oldest_log_body(), self.model.oldest_log_body());
         for topic in &self.model.topics {
@@ -477,7 +481,7 @@ impl World {
         }
     }
 
-    /// When everything is deleted, nothing is left.
+    /// Deletes everything, and checks that nothing is left.
     pub(crate) fn finish(mut self) {
         self.crash(0, true);
         self.check();
@@ -521,7 +525,7 @@ fn check_subscription(engine: &Engine, subscription: &Subscription) {
     assert_eq!(engine.queue(subscription.entity).unwrap().rule_count, subscription.rules.len());
 }
 
-/// The rule whose action has changed the copy.
+/// Returns the rule whose action has changed the copy.
 fn rule_of(message: &Message) -> Option<String> {
     let changes = message.patch.parts.iter().find_map(|part| match part {
         PatchPart::Changes(changes) => Some(Changes::decode(changes).unwrap()),

@@ -1,7 +1,9 @@
-//! Two shards, queues that forward to each other, transactions across both, and a forwarder between them that may be interrupted anywhere.
+//! Two shards, queues that forward to each other, transactions across both, and a forwarder between them that may be
+//! interrupted anywhere.
 //!
-//! Guards that every message that was accepted is in exactly one place when everything has arrived, that one that was taken never comes back,
-//! and that order holds along the way; whatever crashes when, and however often something is brought again.
+//! Checks that every accepted message is in exactly one place when everything has arrived, that a received message is
+//! never delivered again, and that the order is kept along the way; whatever crashes when, and however often a message
+//! is transferred again.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -12,14 +14,14 @@ use proptest::prelude::*;
 
 use crate::world::{QUEUES, World};
 
-/// One thing that happens. Queues are numbers in [`QUEUES`], shards are 0 and 1.
+/// One step of a test. Queues are numbers in [`QUEUES`], shards are 0 and 1.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Send {
         queue: usize,
         count: usize,
     },
-    /// Somebody receives and deletes a message.
+    /// Receives and deletes a message.
     Take {
         queue: usize,
         is_dead_letter: bool,
@@ -27,25 +29,26 @@ pub(crate) enum Step {
     DeadLetter {
         queue: usize,
     },
-    /// A transaction completes a message, if there is one, and sends to two queues; for the second it may schedule.
+    /// Completes a message in a transaction, if there is one, and sends to two queues; the message to the second may be
+    /// scheduled.
     Transact {
         queue: usize,
         targets: [usize; 2],
         schedules: bool,
     },
-    /// A queue takes nothing for a while, or something again.
+    /// Disables the sends of a queue, or enables them again.
     Toggle {
         queue: usize,
     },
-    /// Hands out and on what waits.
+    /// Delivers and forwards waiting messages.
     Deliver {
         shard: usize,
     },
-    /// What was decided becomes durable.
+    /// Makes the decided facts durable.
     Commit {
         shard: usize,
     },
-    /// Brings durable messages from one shard to a shard, and the word of the target back, if nothing is lost on the way.
+    /// Transfers durable messages from one shard to a shard, and the confirmation back, unless one of them is lost.
     Bring {
         from: usize,
         to: usize,
@@ -53,7 +56,7 @@ pub(crate) enum Step {
         target_crashes: bool,
         word_is_lost: bool,
     },
-    /// Everything that is not durable is gone.
+    /// Drops everything that is not durable.
     Crash {
         shard: usize,
         from_snapshot: bool,

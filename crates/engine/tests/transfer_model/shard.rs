@@ -1,4 +1,4 @@
-//! One shard: an engine, and a journal that forgets what was not written.
+//! One shard: an engine, and a journal that loses unwritten facts.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use peeklock_types::{
     BodyRef, CommitGroupNumber, EntityName, Placement, SequenceNumber, ShardId, SubQueue, Timestamp,
 };
 
-/// A message is known by its size here: each has its own.
+/// Identifies a message by its size, which is unique here.
 pub(crate) type Id = u32;
 
 pub(crate) struct Shard {
@@ -15,9 +15,9 @@ pub(crate) struct Shard {
     pub(crate) engine: Engine,
     pub(crate) out: Output,
     groups: Vec<Vec<u8>>,
-    /// The state after so many groups.
+    /// The number of commit groups before the snapshot, and its bytes.
     snapshot: (usize, Vec<u8>),
-    /// What was sent and taken since the last commit.
+    /// The messages sent and received since the last commit.
     pub(crate) sent: BTreeSet<Id>,
     pub(crate) taken: BTreeSet<Id>,
 }
@@ -81,13 +81,13 @@ impl Shard {
         assert!(!self.engine.deliver(now, &mut || 7, &mut self.out));
     }
 
-    /// All messages of a sub-queue, in order.
+    /// Returns all messages of a sub-queue, in order.
     pub(crate) fn ids(&self, entity: EntityId, sub_queue: SubQueue) -> Vec<Id> {
         let seen = self.engine.peek(entity, sub_queue, SequenceNumber(0), 4000).unwrap();
         seen.iter().map(|message| message.size_bytes).collect()
     }
 
-    /// Scheduled messages of all queues, and their numbers.
+    /// Returns the scheduled messages of all queues, and their numbers.
     pub(crate) fn scheduled(&self) -> Vec<(Id, SequenceNumber)> {
         let queues: Vec<_> = self.engine.queues().map(|queue| queue.entity).collect();
         let peek = |queue| self.engine.peek(queue, SubQueue::Main, SequenceNumber(0), 4000).unwrap();
@@ -96,7 +96,7 @@ impl Shard {
         scheduled.map(|message| (message.size_bytes, message.sequence_number)).collect()
     }
 
-    /// All messages that have arrived somewhere, on their way elsewhere or not.
+    /// Returns all messages in these sub-queues of all queues.
     pub(crate) fn all_ids(&self, sub_queues: &[SubQueue]) -> Vec<Id> {
         let queues: Vec<_> = self.engine.queues().map(|queue| queue.entity).collect();
         let parts = queues.iter().flat_map(|queue| sub_queues.iter().map(move |part| (*queue, *part)));

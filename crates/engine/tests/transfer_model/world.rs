@@ -1,4 +1,4 @@
-//! Both shards, what was accepted, and what was taken.
+//! Both shards, with the accepted and the received messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,14 +19,14 @@ const RECEIVER: ReceiverId = ReceiverId(1);
 const MAIN: SubQueue = SubQueue::Main;
 const DEAD: SubQueue = SubQueue::DeadLetter;
 
-/// A queue with its shard, and where its messages and its dead letters go on to.
+/// A queue with its shard, and the targets of its messages and its dead letters.
 pub(crate) struct Plan {
     shard: usize,
     forward_to: Option<usize>,
     dead_letters_to: Option<usize>,
 }
 
-/// 0 leads to the other shard and back to 2; 3 and 4 are a circle; the dead letters of 2 and 5 go on.
+/// 0 forwards to the other shard and back to 2; 3 and 4 are a circle; the dead letters of 2 and 5 are forwarded.
 pub(crate) const QUEUES: [Plan; 6] = [
     Plan { shard: 0, forward_to: Some(1), dead_letters_to: None },
     Plan { shard: 1, forward_to: Some(2), dead_letters_to: None },
@@ -38,17 +38,17 @@ pub(crate) const QUEUES: [Plan; 6] = [
 
 pub(crate) struct World {
     shards: [Shard; 2],
-    /// Durably there, and durably gone.
+    /// Messages that are durably stored, and those that are durably received.
     accepted: BTreeSet<Id>,
     taken: BTreeSet<Id>,
-    /// Those that were sent to queue 0 and never dead-lettered, in order.
+    /// Messages that were sent to queue 0 and never dead-lettered, in order.
     path: Vec<Id>,
-    /// The numbers of those that a transaction has scheduled.
+    /// The numbers of messages that a transaction has scheduled.
     scheduled: BTreeMap<Id, SequenceNumber>,
     next_id: Id,
 }
 
-/// A name that belongs to the shard of the plan.
+/// Returns a name that belongs to the shard of the plan.
 fn name(queue: usize) -> EntityName {
     let shard = shard_id(QUEUES[queue].shard);
     let names = (0..).map(|n| EntityName::parse(&format!("q{queue}-{n}")).unwrap());
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Receives one message; deleted ones are noted as taken.
+    /// Receives one message; a deleted one is recorded as taken.
     fn receive(
         &mut self,
         queue: usize,
@@ -127,7 +127,7 @@ impl World {
         let shard = &mut self.shards[QUEUES[queue].shard];
         let entity = shard.queue(&name(queue));
         let wish = SessionWish::None;
-        // Nobody can receive where messages go on.
+        // A queue that forwards accepts no receivers.
         shard.engine.attach_receiver(NOW, entity, sub_queue, RECEIVER, mode, wish).ok()?;
         shard.engine.add_window(RECEIVER, i64::MAX);
         shard.engine.set_credit(RECEIVER, 1);
@@ -135,7 +135,10 @@ impl World {
         shard.engine.detach_receiver(NOW, RECEIVER, &mut shard.out);
         let delivery = shard.out.deliveries.pop()?;
         let id = delivery.message.size_bytes;
-        assert!(!self.taken.contains(&id) && !shard.taken.contains(&id), "a taken message came back");
+        assert!(
+            !self.taken.contains(&id) && !shard.taken.contains(&id),
+            "a received message was delivered again"
+        );
         if mode == ReceiveMode::ReceiveAndDelete {
             shard.taken.insert(id);
         }
@@ -144,7 +147,7 @@ impl World {
 
     fn dead_letter(&mut self, queue: usize) {
         let Some(delivery) = self.receive(queue, MAIN, ReceiveMode::PeekLock) else { return };
-        // It may come back by another way, behind others.
+        // It may return by another route, behind others.
         self.path.retain(|id| *id != delivery.message.size_bytes);
         let shard = &mut self.shards[QUEUES[queue].shard];
         let settlement =
@@ -153,7 +156,7 @@ impl World {
         shard.engine.settle(NOW, entity, MAIN, delivery.token, settlement, &mut shard.out).unwrap();
     }
 
-    /// Gives out a number of a queue. Whoever scheduled hears of it only when that is durable.
+    /// Reserves a number of a queue. The client receives it only when it is durable.
     fn reserve(&mut self, queue: usize) -> Option<Reserved> {
         let at = QUEUES[queue].shard;
         let shard = &mut self.shards[at];
@@ -210,7 +213,7 @@ impl World {
         self.shards[shard].crash(NOW, from_snapshot);
     }
 
-    /// Nothing leaves a shard before it is durable: neither a message nor the word that it was taken.
+    /// Transfers messages. Nothing leaves a shard before it is durable: neither a message nor its confirmation.
     fn bring(&mut self, from: usize, to: usize, count: usize, target_crashes: bool, word_is_lost: bool) {
         self.commit(from);
         let (source, target) = (shard_id(from), shard_id(to));
@@ -252,14 +255,14 @@ impl World {
         Ok(())
     }
 
-    /// At any time: nothing is in two places, but for what is on its way and may have arrived already.
+    /// Checks at any time that no message is in two places, except those in transit that may have arrived already.
     pub(crate) fn check(&mut self) {
         let arrived = [MAIN, DEAD, SubQueue::TransferDeadLetter];
         let mut seen = BTreeSet::new();
         for shard in &self.shards {
             for id in shard.all_ids(&arrived) {
                 assert!(seen.insert(id), "message {id} is in two places");
-                assert!(!self.taken.contains(&id), "message {id} was taken and is there");
+                assert!(!self.taken.contains(&id), "message {id} was received and is still there");
             }
         }
         let on_the_way: BTreeSet<_> =
@@ -273,7 +276,7 @@ impl World {
                 assert_eq!(
                     self.scheduled.get(&id),
                     Some(&number),
-                    "a message got another number than was told"
+                    "a message got another number than was reserved"
                 );
             }
             for queue in shard.engine.queues() {
@@ -284,7 +287,7 @@ impl World {
         }
     }
 
-    /// Lets everything arrive; then each message is where it belongs, in order.
+    /// Lets everything arrive, and checks that each message is in its place, in order.
     pub(crate) fn finish(mut self) {
         while self.shards.iter().any(|shard| shard.engine.transfer_targets().next().is_some())
             || self.has_work()
@@ -301,10 +304,10 @@ impl World {
         let end = &self.shards[QUEUES[2].shard];
         let mut ids = end.ids(end.queue(&name(2)), MAIN);
         ids.retain(|id| self.path.contains(id));
-        assert!(ids.is_sorted(), "order holds along the way");
+        assert!(ids.is_sorted(), "the order is kept along the way");
     }
 
-    /// Hands on what waits, and tells whether that has led to anything.
+    /// Delivers and commits in both shards, and returns whether transfers are left.
     fn has_work(&mut self) -> bool {
         for shard in 0..2 {
             self.shards[shard].deliver(NOW);
