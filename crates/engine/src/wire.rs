@@ -170,7 +170,7 @@ pub(crate) fn kept(settings: &QueueSettings) -> QueueSettings {
     let mut bytes = Vec::new();
     settings.put_value(&mut bytes);
     let kept = Decoder::new(&bytes).whole("a queue's settings");
-    let mut kept: QueueSettings = kept.expect("what was just written can be read");
+    let mut kept: QueueSettings = kept.expect("the bytes were just encoded");
     if let Some(order) = &mut kept.order {
         order.sort();
     }

@@ -77,7 +77,7 @@ impl QueueGroupSettings {
         self.members.get(member).and_then(|member| member.weight).unwrap_or(OrderSettings::WEIGHT)
     }
 
-    /// Checks the settings of the queue group `name`, without its members.
+    /// Checks the settings of the queue group `name`. Whether its members exist is not checked here.
     pub fn check(&self, name: &EntityName) -> Result<(), QueueGroupError> {
         let count = self.members.len();
         if count == 0 {

@@ -132,7 +132,7 @@ pub(crate) struct World {
     next_receiver: u64,
 }
 
-/// Returns settings with a long lock duration, unless a test needs locks that expire.
+/// Returns settings whose lock duration is longer than most tests.
 pub(crate) fn settings(order: Option<OrderSettings>) -> QueueSettings {
     QueueSettings {
         lock_duration: secs(300),
