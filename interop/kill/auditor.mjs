@@ -1,5 +1,5 @@
-// After the drain: receives without settling whatever is still in the queue or its dead-letter queue, and notes it.
-// Arguments: port, folder of logs, party.
+// Runs after the drain: receives all messages that remain in the queue and its dead-letter queue without settling them,
+// and logs them. Arguments: port, folder of logs, party.
 import { Dialler, QUEUE } from "./dial.mjs";
 import { StepLog } from "./log.mjs";
 

@@ -1,11 +1,14 @@
-// Judges a run by the logs of its parties alone. It knows nothing of the broker but its promise:
+// Checks a run by the logs of its parties alone. It relies only on the guarantees of the broker:
 //
-// * what was confirmed is completed by somebody, or still there;
-// * what was completed, and confirmed as completed, never comes back;
-// * nobody holds a message while somebody else does;
-// * nothing is changed, invented or stored twice.
+// * a confirmed message is completed by some receiver, or still in the queue;
+// * a message whose completion was confirmed is never delivered again;
+// * a message has at most one holder at a time;
+// * no message is changed, invented or stored twice.
 
-/** Times of different processes are read from one clock, but not at one instant; a real double lock lasts far longer. */
+/**
+ * Times of different processes are read from one clock, but not at the same instant; a real double lock lasts far
+ * longer.
+ */
 const TOLERANCE_MS = 20;
 
 export function check(steps, { lockMs }) {
@@ -20,7 +23,7 @@ export function check(steps, { lockMs }) {
   return { summary: summarise(run, violations), violations };
 }
 
-/** Sorts the steps by what they are about. A delivery is known by its lock token. */
+/** Groups the steps by message and delivery. The lock token identifies a delivery. */
 function index(steps) {
   const run = { sends: new Map(), deliveries: new Map(), byId: new Map(), found: new Set(), kills: [], trouble: [], confirmedCount: 0 };
   for (const step of steps) {
@@ -56,22 +59,28 @@ function addAnswer(run, { at, step, id }) {
   if (step === "confirmed") run.sends.get(id).confirmedAt = at;
 }
 
-/** A confirmed message is lost if its last holder did not complete it and it is not in the queue either. */
+/** Finds lost messages: confirmed ones that their last holder did not complete and that are not in the queue either. */
 function* findLost(run, lockMs) {
   for (const [id, send] of run.sends) {
     if (!send.confirmedAt || run.found.has(id)) continue;
     const last = inOrderOfLock(run.byId.get(id) ?? [], lockMs).at(-1);
-    // A completion without an answer may have counted: the broker died before it could say so.
+    // A completion without an answer may be durable: the broker was killed before it could answer.
     if (!last?.completing || last.refused) yield { kind: "lost", id, last };
   }
 }
 
-/** When the broker locked a message. The receipt can lie later, by as much as its receiver was busy, but never earlier. */
+/**
+ * Returns the time at which the broker locked a message. The receipt can be later, by as long as the receiver was busy,
+ * but never earlier.
+ */
 function lockedAt(delivery, lockMs) {
   return Math.min(delivery.at, delivery.until - lockMs);
 }
 
-/** A message can be given back and locked anew within a millisecond; then its delivery count tells which lock came first. */
+/**
+ * A message can be returned and locked again within a millisecond; the delivery count then determines which lock was
+ * first.
+ */
 function inOrderOfLock(deliveries, lockMs) {
   return deliveries.toSorted((a, b) => lockedAt(a, lockMs) - lockedAt(b, lockMs) || a.count - b.count);
 }
@@ -97,7 +106,10 @@ function* findHeldTwice(run, lockMs) {
   }
 }
 
-/** A lock ends with its time or with the settlement. A kill does not end it: it was on stable storage before anybody saw it. */
+/**
+ * A lock ends with its time or with the settlement. A kill does not end it, because a lock is durable before it is
+ * visible.
+ */
 function endOfHold(delivery) {
   return Math.min(delivery.until, delivery.settledAt ?? Infinity);
 }
@@ -123,7 +135,7 @@ function* findStrange(run, lockMs) {
   for (const trouble of run.trouble) yield { kind: "protocol", trouble };
 }
 
-/** A lock may look short when its receiver was busy; it can never look long. */
+/** A lock may appear short if its receiver was busy; it can never appear long. */
 function isLockTime({ at, until }, lockMs) {
   return Number.isFinite(until) && until - lockMs <= at + TOLERANCE_MS;
 }

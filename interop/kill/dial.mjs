@@ -1,5 +1,5 @@
-// A connection that is there again milliseconds after the broker is. The SDKs wait for seconds between attempts;
-// this loop must not, or most kills would find nobody at work.
+// A connection that is re-established milliseconds after the broker is up. The SDKs wait for seconds between attempts;
+// with such pauses most kills would happen without any traffic.
 import { createRequire } from "node:module";
 
 /* rhea is installed with the other JavaScript tests. */
@@ -32,7 +32,8 @@ export class Dialler {
     connection.on("connection_open", () => this.onOpen(connection));
     connection.once("disconnected", () => this.redial(connection));
     connection.once("connection_close", () => this.redial(connection));
-    // These say that the broker broke the protocol, which a kill cannot excuse: the checker counts them.
+    // These events report a violation of the protocol by the broker, which a kill does not explain: the checker counts
+    // them.
     for (const event of ["protocol_error", "error", "connection_error", "session_error", "sender_error", "receiver_error"]) {
       connection.on(event, (context) => this.log.write("trouble", { event, what: describe(context) }));
     }
@@ -57,7 +58,7 @@ function describe(context) {
   return String(error?.condition ?? error?.message ?? error).slice(0, 300);
 }
 
-/** The parent's word, and an end when the parent is gone: no party outlives the run. */
+/** Handles orders of the parent process, and exits when the parent is gone: no party outlives the run. */
 export function obey(orders) {
   process.on("message", ({ word, details }) => orders[word](details));
   process.on("disconnect", () => process.exit(1));

@@ -1,7 +1,7 @@
-// What the parties of a run saw, one JSON line per step, each party in a file of its own.
+// Logs of the parties of a run: one JSON line per step, one file per party.
 //
-// A line is handed to the system before the next step is taken, so a log is never behind its writer. Times are those
-// of the one clock that all parties and the broker share, in milliseconds.
+// A line is written to the system before the next step is taken, so a log is never behind its writer. Times are in
+// milliseconds, from the one clock that all parties and the broker share.
 import { openSync, readFileSync, readdirSync, writeSync } from "node:fs";
 import { join } from "node:path";
 
@@ -15,7 +15,7 @@ export class StepLog {
   }
 }
 
-/** All steps of all parties, each with its party, in order of time. */
+/** Returns all steps of all parties, each with its party, in order of time. */
 export function readSteps(folder) {
   const steps = [];
   for (const name of readdirSync(folder).filter((name) => name.endsWith(".log"))) {

@@ -1,4 +1,4 @@
-// Bodies that can be recomputed from the id alone, so a receiver can tell whether one came through unchanged.
+// Bodies that can be recomputed from the id alone, so that a receiver can verify them.
 import { createHash } from "node:crypto";
 
 const LARGE_ONE_IN = 100;
@@ -8,7 +8,7 @@ const SMALL_BYTES_MAX = 1024;
 export function bodyOf(id) {
   const seed = createHash("sha256").update(id).digest();
   const isLarge = seed.readUInt16BE(0) % LARGE_ONE_IN === 0;
-  // Large bodies cross several frames and several pages of the journal: that is where a torn write would show.
+  // Large bodies span several frames and several pages of the journal, where a torn write would be visible.
   return Buffer.alloc(isLarge ? LARGE_BYTES : 1 + (seed.readUInt16BE(2) % SMALL_BYTES_MAX), seed);
 }
 

@@ -4,7 +4,7 @@ export class Random {
     this.state = seed >>> 0;
   }
 
-  /** A number of [0, 1). */
+  /** Returns a number in [0, 1). */
   next() {
     this.state = (this.state + 0x6d2b79f5) >>> 0;
     let mixed = this.state;

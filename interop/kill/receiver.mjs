@@ -1,5 +1,5 @@
-// Receives and settles in all the ways a worker does: mostly at once, sometimes later, sometimes by giving back,
-// sometimes never, sometimes too late. Arguments: port, folder of logs, party, seed.
+// Receives and settles like a worker: usually at once, sometimes later, sometimes with an abandon, sometimes never,
+// sometimes too late. Arguments: port, folder of logs, party, seed.
 import { Dialler, QUEUE, obey } from "./dial.mjs";
 import { StepLog } from "./log.mjs";
 import { isIntact } from "./message.mjs";
@@ -44,9 +44,9 @@ function decide(held) {
   const dice = random.next();
   if (draining || dice < 0.85) return complete(held);
   if (dice < 0.9) return setTimeout(() => complete(held), random.between(50, 500));
-  // rhea quirk: of two settlements that it sends together, it takes the outcome of the first for both.
+  // rhea quirk: if two settlements are sent together, it uses the outcome of the first for both.
   if (dice < 0.95) return setImmediate(() => settle(held, "abandon", () => held.delivery.modified({ delivery_failed: true })));
-  // The rest is a worker that dies over its work, or that comes back when the lock is gone.
+  // The rest are workers that die during their work, or that settle after the lock has expired.
   if (dice > 0.98) setTimeout(() => complete(held), TOO_LATE_MS);
 }
 

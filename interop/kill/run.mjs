@@ -1,8 +1,8 @@
-// The kill loop: senders and receivers of a queue, publishers and readers of a hub work without pause while the broker is
-// killed again and again at random moments, also while it starts. Then the queue is drained, the hub is read from its first
-// event to its last, and the logs are judged.
+// The kill loop: senders and receivers of a queue, and publishers and readers of a hub work continuously while the
+// broker is killed repeatedly at random moments, also while it starts. Then the queue is drained, the hub is read from
+// its first event to its last, and the logs are checked.
 //
-// Usage: node run.mjs [--kills N] [--seed N]. The seed decides the moments of the kills, and is printed.
+// Usage: node run.mjs [--kills N] [--seed N]. The seed determines the moments of the kills, and is printed.
 import { fork } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,7 +23,7 @@ const PUBLISHERS = 1;
 const READERS = 2;
 const TIME_MAX_MS = 400_000;
 const QUIET_WORK_MS = 2000;
-// A run in which hardly anything was confirmed proves nothing.
+// A run with very few confirmations proves nothing.
 const CONFIRMED_PER_KILL_MIN = 10;
 const VIOLATIONS_SHOWN = 20;
 
@@ -63,7 +63,10 @@ await broker.stop();
 clearTimeout(deadline);
 conclude();
 
-/** Waits for a random moment and kills: a fifth of them while the broker starts, a fifth just after, the rest at work. */
+/**
+ * Waits for a random moment and kills the broker: a fifth of the kills while it starts, a fifth just after, the rest
+ * under load.
+ */
 async function killOnce(number) {
   const dice = random.next();
   if (dice > 0.2) await broker.ready.catch((error) => fail(error.message));
@@ -79,7 +82,7 @@ async function endQueue() {
   await order(startParties("auditor", 1));
 }
 
-/** The last pass tells where the partitions end, so readers know what there is to wait for. */
+/** The last pass determines the ends of the partitions, so that readers can wait for them. */
 async function endHub() {
   await order(publishers, "stop");
   await order(startParties("hub/replayer", 1));
@@ -87,7 +90,7 @@ async function endHub() {
   await order(readers, "finish", Object.fromEntries(replayed.map(({ partition, next }) => [partition, next])));
 }
 
-/** A role is a script of this folder; its parties are called after it. */
+/** Starts the parties of a role. A role is a script of this folder; its parties are named after it. */
 function startParties(role, count, ...more) {
   return Array.from({ length: count }, (_, index) => {
     const script = new URL(`${role}.mjs`, import.meta.url);
@@ -119,7 +122,7 @@ function conclude() {
   rmSync(folder, { recursive: true });
 }
 
-/** Why the run proves nothing, if so. */
+/** Returns the reason why the run proves nothing, if there is one. */
 function idleness(queue, hub) {
   if (queue.kills < kills) return `only ${queue.kills} kills`;
   if (queue.confirmed < kills * CONFIRMED_PER_KILL_MIN) return `only ${queue.confirmed} sends were confirmed`;
@@ -130,7 +133,7 @@ function idleness(queue, hub) {
   return undefined;
 }
 
-/** The folder stays for whoever looks into it. */
+/** The folder is kept for analysis. */
 function fail(why) {
   console.error(`kill loop: ${why}; seed ${seed}, logs in ${folder}`);
   for (const party of parties) party.kill("SIGKILL");

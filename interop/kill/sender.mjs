@@ -1,5 +1,5 @@
-// Sends without pause. Each message has an id of its own and is never sent twice, so an id seen under two sequence
-// numbers was stored twice by the broker. Arguments: port, folder of logs, party.
+// Sends continuously. Each message has a unique id and is never sent twice, so an id with two sequence numbers was
+// stored twice by the broker. Arguments: port, folder of logs, party.
 import { Dialler, QUEUE, obey } from "./dial.mjs";
 import { StepLog } from "./log.mjs";
 import { bodyOf } from "./message.mjs";

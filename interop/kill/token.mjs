@@ -1,4 +1,4 @@
-/** A lock token as text: the 16 bytes of the delivery tag. The order of its bytes does not matter for telling them apart. */
+/** Returns a lock token as text: the 16 bytes of the delivery tag. The byte order is irrelevant for comparison. */
 export function tokenText(tag) {
   return Buffer.from(tag).toString("hex");
 }

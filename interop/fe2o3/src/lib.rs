@@ -1,1 +1,1 @@
-//! Nothing but tests: see the `tests` folder.
+//! Contains only tests; see the `tests` folder.

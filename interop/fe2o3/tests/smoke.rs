@@ -1,4 +1,4 @@
-//! A Rust AMQP 1.0 client that others wrote: sends, receives, and settles in every way.
+//! Tests with a third-party AMQP 1.0 client in Rust: sends, receives, and all settlements.
 
 mod broker;
 
@@ -15,7 +15,7 @@ use crate::broker::Broker;
 
 const QUEUE: &str = "work";
 
-/// A broker and one session on it with a sender and a receiver.
+/// A broker and one session with a sender and a receiver.
 struct Scene {
     sender: Sender,
     receiver: Receiver,
@@ -73,13 +73,13 @@ async fn sends_arrive_in_order_and_are_accepted() -> Result<()> {
     for body in &bodies {
         let delivery = scene.receive().await?;
         assert_eq!(delivery.body(), body);
-        assert_eq!(delivery.delivery_tag().len(), 16, "the delivery tag is the lock token");
+        assert_eq!(delivery.delivery_tag().len(), 16, "the delivery tag must be the lock token");
         scene.receiver.accept(&delivery).await?;
     }
     scene.close().await
 }
 
-/// As the Service Bus SDKs attach: the receiver waits for the broker's word before it forgets a delivery.
+/// As with the Service Bus SDKs: the receiver keeps a delivery until the broker has settled it.
 #[tokio::test]
 async fn settlements_are_confirmed_when_the_receiver_settles_second() -> Result<()> {
     let mut scene = Scene::with_settle_mode(ReceiverSettleMode::Second).await?;
@@ -110,7 +110,7 @@ async fn a_released_message_returns_without_counting_and_a_modified_one_counts()
 }
 
 #[tokio::test]
-async fn a_rejected_message_is_in_the_dead_letter_queue() -> Result<()> {
+async fn a_rejected_message_is_moved_to_the_dead_letter_queue() -> Result<()> {
     let mut scene = Scene::set().await?;
     scene.send("poison").await?;
     let delivery = scene.receive().await?;
@@ -124,7 +124,7 @@ async fn a_rejected_message_is_in_the_dead_letter_queue() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_large_message_crosses_many_frames_unchanged() -> Result<()> {
+async fn a_large_message_in_many_frames_arrives_unchanged() -> Result<()> {
     let mut scene = Scene::set().await?;
     let large: Vec<u8> = (0..900 * 1024_u32).map(|number| u8::try_from(number % 251).unwrap()).collect();
     let message = Message::builder().data(large.clone()).build();
@@ -132,13 +132,13 @@ async fn a_large_message_crosses_many_frames_unchanged() -> Result<()> {
     let delivery = scene.receiver.recv::<Body<Value>>().await?;
     let got: Vec<u8> =
         delivery.body().clone().try_into_data().unwrap().flat_map(|section| section.into_vec()).collect();
-    assert!(got == large, "{} bytes came back for {}", got.len(), large.len());
+    assert!(got == large, "received {} bytes instead of {}", got.len(), large.len());
     scene.receiver.accept(&delivery).await?;
     scene.close().await
 }
 
 #[tokio::test]
-async fn an_unknown_queue_is_refused() -> Result<()> {
+async fn an_unknown_queue_is_rejected() -> Result<()> {
     let mut scene = Scene::set().await?;
     let refused = Sender::attach(&mut scene.session, "stray", "no-such-queue").await;
     let error = refused.err().map(|error| format!("{error:?}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Transactions with a Rust AMQP 1.0 client that others wrote: sends and settlements, all or nothing.
+//! Transactions with a third-party AMQP 1.0 client in Rust: sends and settlements, all or nothing.
 
 mod broker;
 
@@ -18,11 +18,11 @@ use tokio::time::timeout;
 
 use crate::broker::Broker;
 
-/// Longer than anything takes that happens at all.
+/// The timeout for all expected events.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// As long as messages of the source are locked.
+/// The lock duration of the source queue.
 const LOCK: Duration = Duration::from_secs(5);
-/// Long enough for a message that should not come.
+/// The time to wait for a message that should not arrive.
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// A broker with two queues, and one connection with a control link.
@@ -54,7 +54,7 @@ impl Scene {
         })
     }
 
-    /// A message of the source that was received and not settled.
+    /// Returns a message of the source that was received and not settled.
     async fn work(&mut self) -> Result<Delivery<String>> {
         self.source_sender.send("work").await?;
         received(&mut self.source).await
@@ -100,12 +100,12 @@ async fn a_commit_sends_and_settles() -> Result<()> {
     assert_eq!(result.body(), "result");
     scene.target.accept(&result).await?;
     let came_back = timeout(LOCK + SILENCE, scene.source.recv::<String>()).await;
-    assert!(came_back.is_err(), "a completed message came back");
+    assert!(came_back.is_err(), "a completed message was redelivered");
     scene.close().await
 }
 
 #[tokio::test]
-async fn a_rollback_leaves_everything_as_it_was() -> Result<()> {
+async fn a_rollback_changes_nothing() -> Result<()> {
     let mut scene = Scene::set().await?;
     let work = scene.work().await?;
     let transaction = Transaction::declare(&scene.controller, None).await?;
@@ -115,13 +115,13 @@ async fn a_rollback_leaves_everything_as_it_was() -> Result<()> {
     let again = received(&mut scene.source).await?;
     assert_eq!(again.body(), "work");
     scene.source.accept(&again).await?;
-    assert!(is_silent(&mut scene.target).await, "a message of a rolled back transaction is there");
+    assert!(is_silent(&mut scene.target).await, "a message of a rolled-back transaction was stored");
     scene.close().await
 }
 
-/// A receiver that lets the broker settle first still holds the delivery after a rollback.
+/// A receiver in the mode where the broker settles first still holds the delivery after a rollback.
 #[tokio::test]
-async fn after_a_rollback_the_delivery_can_be_accepted_over_its_link() -> Result<()> {
+async fn after_a_rollback_the_delivery_can_be_accepted_on_its_link() -> Result<()> {
     let mut scene = Scene::set().await?;
     scene.source.close().await?;
     let builder = Receiver::builder().name("second").source("source");
@@ -139,12 +139,12 @@ async fn after_a_rollback_the_delivery_can_be_accepted_over_its_link() -> Result
         }
     }
     let came_back = timeout(LOCK + SILENCE, scene.source.recv::<String>()).await;
-    assert!(came_back.is_err(), "a completed message came back");
+    assert!(came_back.is_err(), "a completed message was redelivered");
     scene.close().await
 }
 
 #[tokio::test]
-async fn two_transactions_at_once_are_apart() -> Result<()> {
+async fn two_concurrent_transactions_are_independent() -> Result<()> {
     let mut scene = Scene::set().await?;
     let kept = Transaction::declare(&scene.controller, None).await?;
     let dropped = Transaction::declare(&scene.controller, None).await?;
@@ -160,7 +160,7 @@ async fn two_transactions_at_once_are_apart() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_lock_that_ran_out_refuses_the_commit() -> Result<()> {
+async fn a_commit_with_an_expired_lock_is_rejected() -> Result<()> {
     let mut scene = Scene::set().await?;
     let work = scene.work().await?;
     let transaction = Transaction::declare(&scene.controller, None).await?;
@@ -171,13 +171,13 @@ async fn a_lock_that_ran_out_refuses_the_commit() -> Result<()> {
     let refused = transaction.commit().await.err().map(|error| format!("{error:?}"));
     let refused = refused.context("the commit of a lost lock was accepted")?;
     assert!(refused.contains("Rollback"), "{refused}");
-    assert!(is_silent(&mut scene.target).await, "half of a transaction was done");
+    assert!(is_silent(&mut scene.target).await, "a rejected transaction was partly applied");
     scene.source.accept(&again).await?;
     scene.close().await
 }
 
 #[tokio::test]
-async fn a_client_that_vanishes_takes_its_transaction_along() -> Result<()> {
+async fn a_closed_connection_rolls_its_transaction_back() -> Result<()> {
     let mut scene = Scene::set().await?;
     let mut doomed = connect(&scene.broker).await?;
     let mut session = Session::begin(&mut doomed).await?;
@@ -185,9 +185,9 @@ async fn a_client_that_vanishes_takes_its_transaction_along() -> Result<()> {
     let mut sender = Sender::attach(&mut session, "sender", "target").await?;
     let transaction = Transaction::declare(&controller, None).await?;
     post(&transaction, &mut sender, "never").await?;
-    // Neither discharged nor closed: the broker learns of it from the connection's end alone.
+    // Neither discharged nor detached: only the end of the connection ends the transaction.
     std::mem::forget(transaction);
     doomed.close().await?;
-    assert!(is_silent(&mut scene.target).await, "a transaction was done that nobody committed");
+    assert!(is_silent(&mut scene.target).await, "a transaction was applied without a commit");
     scene.close().await
 }

@@ -1,4 +1,4 @@
-"""A broker, Celery's configuration for it in environment variables, and the tasks of the shop."""
+"""Fixtures: a broker, Celery's configuration for it in environment variables, and the tasks of the shop."""
 
 import importlib
 import importlib.util
@@ -14,7 +14,7 @@ import pytest
 from broker import KEY, KEY_NAME, Broker
 from worker import Worker
 
-# The tests trust a broker that lives as long as they do, so they leave the installed certifi alone.
+# The tests trust a temporary broker in a copy of certifi, so the installed one is not changed.
 CERTIFI_COPY = tempfile.TemporaryDirectory(prefix="certifi-")
 
 
@@ -25,14 +25,16 @@ def pytest_configure():
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """`cargo xtask test --only frameworks -k NAME` asks each framework; the name may be that of another's test."""
+    """Accepts that no test was selected: `cargo xtask test --only frameworks -k NAME` runs each framework, and the name
+    may be that of a test of another one.
+    """
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.option.keyword:
         session.exitstatus = pytest.ExitCode.OK
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory):
-    # The SDK below kombu dials port 5671 and no other. An address of its own lets brokers run side by side.
+    # The SDK below kombu supports port 5671 only. A separate address permits several brokers at the same time.
     address = f"127.{random.randint(2, 254)}.{random.randint(0, 255)}.{random.randint(1, 254)}"
     folder = tmp_path_factory.mktemp("broker")
     broker = Broker(folder, listen_tls=f"{address}:5671", queue_port="127.0.0.1:0").start()
@@ -42,11 +44,11 @@ def broker(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trust(broker):
-    """What `cat certificate.pem >> $(python -m certifi)` does, to the copy."""
+    """Applies `cat certificate.pem >> $(python -m certifi)` to the copy."""
     import certifi
 
     bundle = pathlib.Path(certifi.where())
-    assert bundle.is_relative_to(CERTIFI_COPY.name), "certifi was imported before its copy was there"
+    assert bundle.is_relative_to(CERTIFI_COPY.name), "certifi was imported before its copy was made"
     with open(bundle, "ab") as file:
         file.write(pathlib.Path(broker.certificate).read_bytes())
     return bundle
@@ -54,23 +56,23 @@ def trust(broker):
 
 @pytest.fixture(scope="session")
 def environment(broker, trust, tmp_path_factory):
-    """All that a worker is told."""
+    """Returns the complete configuration of a worker."""
     return {
         "BROKER_URL": broker_url(broker),
         "RESULT_BACKEND": f"file://{tmp_path_factory.mktemp('results')}",
         "PYTHONPATH": CERTIFI_COPY.name,
-        # A machine may have set it to a bundle of its own, and then it goes before certifi.
+        # The machine's environment may set it to another bundle, which has precedence over certifi.
         "REQUESTS_CA_BUNDLE": str(trust),
     }
 
 
 @pytest.fixture(scope="session")
 def shop(environment):
-    """The module `tasks`, as a web application would import it to send tasks."""
+    """Imports the module `tasks`, as a web application would to send tasks."""
     os.environ.update(environment)
     tasks = importlib.import_module("tasks")
     yield tasks
-    # Else threads of the SDK keep this process alive once the broker is gone.
+    # Otherwise threads of the SDK keep this process alive after the broker has stopped.
     tasks.app.pool.force_close_all()
     tasks.app.close()
 
@@ -82,5 +84,7 @@ def worker(environment, shop, tmp_path_factory):
 
 
 def broker_url(broker, key=KEY):
-    """kombu wants a host that ends with .net. What follows a slash is not part of the host for the SDK."""
+    """Returns kombu's URL of the broker. kombu requires a host that ends with .net. The SDK ignores the part after a
+    slash in the host.
+    """
     return f"azureservicebus://{KEY_NAME}:{key}@{broker.tls_address}/.net"

@@ -1,4 +1,4 @@
-"""Background work of a shop, as one writes it with Celery. Run a worker: celery --app tasks worker"""
+"""Background work of a shop, written with Celery. Run a worker: celery --app tasks worker"""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ app.conf.update(
     broker_url=os.environ["BROKER_URL"],
     result_backend=os.environ["RESULT_BACKEND"],
     broker_connection_retry_on_startup=True,
-    # Service Bus has no fanout for kombu, so `celery inspect` and `celery control` would reach nobody.
+    # Service Bus has no fanout for kombu, so `celery inspect` and `celery control` would reach no worker.
     worker_enable_remote_control=False,
     broker_transport_options={
         "wait_time_seconds": 1,
@@ -39,7 +39,7 @@ def total(prices):
 
 @app.task(bind=True, max_retries=3)
 def pay(self, order, refusals):
-    """Asks a payment service that refuses the first times."""
+    """Calls a payment service that rejects the first attempts."""
     if self.request.retries < refusals:
         raise self.retry(countdown=1, exc=ConnectionError(f"the bank refuses order {order}"))
     return {"order": order, "attempts": self.request.retries + 1}
@@ -67,7 +67,7 @@ def characters(text):
 
 @app.task(acks_late=True)
 def pack(folder):
-    """Leaves a note at each attempt. The first one lasts until somebody puts a file 'done' there."""
+    """Records each attempt. The first one lasts until a test creates the file 'done'."""
     folder = pathlib.Path(folder)
     with open(folder / "attempts", "a") as attempts:
         attempts.write(f"{os.getpid()}\n")
@@ -79,7 +79,7 @@ def pack(folder):
 
 @app.task(acks_late=True)
 def ship(folder, seconds):
-    """Takes longer than the lock of its message lasts."""
+    """Takes longer than the lock duration of its message."""
     with open(pathlib.Path(folder) / "attempts", "a") as attempts:
         attempts.write(f"{os.getpid()}\n")
     time.sleep(seconds)

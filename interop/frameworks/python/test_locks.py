@@ -1,4 +1,4 @@
-"""Tasks that are acknowledged late, and workers that do not get so far."""
+"""Tests of tasks that are acknowledged late, and of workers that end before."""
 
 from worker import Worker, wait_until
 
@@ -23,7 +23,7 @@ def test_a_killed_worker_loses_no_task(shop, environment, tmp_path):
         wait_until(lambda: left_in(shop, "packing") == 0, "the task is acknowledged")
 
 
-def test_a_task_that_outlives_its_lock_runs_again(shop, environment, tmp_path):
+def test_a_task_that_exceeds_its_lock_runs_again(shop, environment, tmp_path):
     with Worker(tmp_path, environment, "outliving", PEEK_LOCK_SECONDS="5"):
         result = shop.pack.apply_async((str(tmp_path),), queue="outliving")
         wait_until(lambda: len(shop.attempts_in(tmp_path)) >= 2, "the task has begun again")
@@ -32,7 +32,7 @@ def test_a_task_that_outlives_its_lock_runs_again(shop, environment, tmp_path):
         wait_until(lambda: left_in(shop, "outliving") == 0, "the task is acknowledged")
 
 
-def test_lock_renewal_keeps_a_long_task_single(shop, environment, tmp_path):
+def test_with_lock_renewal_a_long_task_runs_once(shop, environment, tmp_path):
     with Worker(tmp_path, environment, "shipping", PEEK_LOCK_SECONDS="12", USE_LOCK_RENEWAL="1"):
         result = shop.ship.apply_async((str(tmp_path), 15), queue="shipping")
         assert result.get(timeout=TIMEOUT_SECONDS) == 1

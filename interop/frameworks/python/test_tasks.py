@@ -1,4 +1,4 @@
-"""What programs do with Celery every day."""
+"""Tests of the common uses of Celery."""
 
 import time
 
@@ -35,14 +35,14 @@ def test_retry_with_countdown(shop, worker):
     assert outcome(shop.pay.delay("A1", refusals=2)) == {"order": "A1", "attempts": 3}
 
 
-def test_retries_that_are_used_up(shop, worker):
+def test_exhausted_retries(shop, worker):
     result = shop.pay.apply_async(("A2", 9), {}, countdown=0, retries=3)
     with pytest.raises(ConnectionError, match="the bank refuses order A2"):
         outcome(result)
     assert result.state == "FAILURE"
 
 
-def test_countdown_is_kept(shop, worker):
+def test_countdown_delays_a_task(shop, worker):
     begun = time.time()
     assert outcome(shop.remind.apply_async(("A3",), countdown=3)) >= begun + 3
 

@@ -1,4 +1,4 @@
-"""A `celery worker` as a process of its own; what it logs goes to a file that tests can wait for."""
+"""A `celery worker` in its own process. It logs to a file, so that tests can wait for log lines."""
 
 import os
 import pathlib
@@ -34,7 +34,7 @@ class Worker:
 
     def wait_for(self, text):
         wait_until(lambda: text in self.log or self.has_ended, f"the worker logs '{text}'")
-        assert text in self.log, f"the worker has ended without '{text}':\n{self.log[-4000:]}"
+        assert text in self.log, f"the worker ended without '{text}':\n{self.log[-4000:]}"
         return self
 
     @property
@@ -46,7 +46,7 @@ class Worker:
         return self.process.poll() is not None
 
     def stop(self):
-        """Asks for a warm shutdown: Celery ends what it has begun."""
+        """Requests a warm shutdown: Celery finishes the tasks in progress."""
         if self.has_ended:
             return
         self.process.send_signal(signal.SIGTERM)
@@ -57,7 +57,7 @@ class Worker:
             raise
 
     def kill(self):
-        """The worker leads a process group, so its pool dies with it, in the middle of a task."""
+        """Kills the worker during a task. The worker leads a process group, so its pool is killed, too."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 

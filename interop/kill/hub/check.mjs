@@ -1,10 +1,10 @@
-// Judges what happened around the hub, by the logs of its parties alone. What it knows of the broker is its promise:
+// Checks the events of the hub by the logs of its parties alone. It relies only on the guarantees of the broker:
 //
-// * what was confirmed is there, once, at one sequence number, unchanged, with its whole batch;
-// * sequence numbers have no gap and are never used again, and what anybody saw stays;
-// * events stand in the order in which they were sent;
-// * whoever goes on behind an event gets the next one, and misses nothing;
-// * a checkpoint that was confirmed is found, or a later one.
+// * a confirmed event is stored once, at one sequence number, unchanged, with its whole batch;
+// * sequence numbers have no gap and are never reused, and an event that was read is never removed;
+// * events are stored in the order in which they were sent;
+// * a reader that continues after an event gets the next one, and misses none;
+// * the store returns a confirmed checkpoint, or a later one.
 
 export function checkHub(steps) {
   const run = index(steps);
@@ -22,7 +22,7 @@ export function checkHub(steps) {
   return { summary: summarise(run, violations), violations };
 }
 
-/** Sorts the steps by what they are about. The last pass over each partition is the replayer's. */
+/** Groups the steps by subject. The last pass over each partition is the replayer's. */
 function index(steps) {
   const run = { sends: new Map(), byId: new Map(), readings: new Map(), places: new Map(), ends: new Map(), notes: [], found: [] };
   for (const step of steps) {
@@ -57,7 +57,7 @@ const noteOf = (run, { party, partition, sequence }) =>
   run.notes.findLast((note) => note.party === party && note.partition === partition && note.sequence === sequence);
 const isReplay = (run, { party, partition }) => run.ends.get(partition)?.party === party;
 
-/** The events of the last pass, by partition, in order. */
+/** Returns the events of the last pass over a partition, in order. */
 function replayed(run, partition) {
   return [...run.readings.values()].filter((reading) => reading.partition === partition && isReplay(run, reading)).flatMap((reading) => reading.events);
 }
@@ -65,7 +65,7 @@ function replayed(run, partition) {
 function* findLost(run) {
   for (const { partition, confirmedAt, ids, send } of run.sends.values()) {
     if (!confirmedAt) continue;
-    // Who was never replayed was never looked for.
+    // Events of a partition that was not replayed cannot be checked.
     if (!run.ends.has(partition)) yield { kind: "not replayed", partition };
     for (const id of ids) {
       if (!run.byId.get(id).events.some((event) => isReplay(run, event))) yield { kind: "event lost", id, send };
@@ -73,7 +73,7 @@ function* findLost(run) {
   }
 }
 
-/** One id at two places, or two ids at one: each over all passes of all readers, before and after every kill. */
+/** Finds ids at two places, and places with two ids, over all passes of all readers, before and after every kill. */
 function* findStoredTwice(run) {
   for (const [id, { events }] of run.byId) {
     const places = new Set(events.map(placeOf));
@@ -86,7 +86,7 @@ function* findStoredTwice(run) {
   }
 }
 
-/** Inside of one pass: it begins where it was asked to, and each event follows the one before. */
+/** Checks each pass: it starts where it was requested, and each event follows the one before. */
 function* findGaps(run) {
   for (const { reading, after, events } of run.readings.values()) {
     let expected = (after ?? -1) + 1;
@@ -104,7 +104,7 @@ function* findTakenBack(run) {
   }
 }
 
-/** Everybody who reads to the end has seen everything, over all its passes. */
+/** Checks that every party that reads to the end has received every event, over all its passes. */
 function* findMissed(run) {
   const seen = new Map();
   for (const { party, partition, events } of run.readings.values()) {
@@ -118,7 +118,7 @@ function* findMissed(run) {
   }
 }
 
-/** All events of a publication, one behind the other, or none. */
+/** Checks that all events of a publication are stored consecutively, or none. */
 function* findTornBatches(run) {
   for (const { send, ids, partition } of run.sends.values()) {
     if (!run.ends.has(partition)) continue;
@@ -129,7 +129,10 @@ function* findTornBatches(run) {
   }
 }
 
-/** A publisher's events stand in the order of its sends; none before one that was confirmed when it was sent; times never fall. */
+/**
+ * Checks that a publisher's events are stored in the order of its sends, that none precedes an event that was confirmed
+ * when it was sent, and that times never decrease.
+ */
 function* findDisorder(run) {
   for (const partition of run.ends.keys()) {
     const [latest, highest] = [new Map(), { sentAt: -Infinity }];
@@ -163,7 +166,7 @@ function* findStrange(run) {
   }
 }
 
-/** No less than what was confirmed or found before it was looked for, and nothing that nobody noted. */
+/** Checks that a checkpoint is not before one that was confirmed or found earlier, and that a party set it. */
 function* findCheckpointsBack(run) {
   for (const look of run.found) {
     const isHere = (other) => other.party === look.party && other.partition === look.partition;

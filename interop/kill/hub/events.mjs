@@ -1,4 +1,4 @@
-// What the parties of the hub share: where it is, how an event is written, how it is read and noted.
+// Definitions that the parties of the hub share: its name, and how events are written, read and logged.
 import { createRequire } from "node:module";
 import { bodyOf, isIntact } from "../message.mjs";
 
@@ -12,7 +12,7 @@ export const BATCH_FORMAT = 0x80013700;
 const SELECTOR = "apache.org:selector-filter:string";
 const BODY_SECTION = 0x75;
 
-/** How the broker is told of the hub: it is there from the first start on. */
+/** The configuration of the hub, which exists from the first start on. */
 export const DECLARATION = `[hubs.${HUB}]\npartition-count = ${PARTITIONS}\n`;
 
 export const partitions = () => [...Array(PARTITIONS).keys()];
@@ -21,7 +21,7 @@ export function eventOf(id) {
   return { message_id: id, body: { typecode: BODY_SECTION, content: bodyOf(id) } };
 }
 
-/** One publication of several events: each is a message in a section of its own. */
+/** Encodes one publication of several events: each is a message in its own section. */
 export function batchOf(ids) {
   const section = (bytes) => {
     const header = Buffer.from([0x00, 0x53, BODY_SECTION, 0xb0, 0, 0, 0, 0]);
@@ -31,14 +31,14 @@ export function batchOf(ids) {
   return Buffer.concat(ids.map((id) => section(rhea.message.encode(eventOf(id)))));
 }
 
-/** A source that begins behind the event with this offset; at the first event without one. */
+/** Returns a source that starts after the event with this offset, or at the first event without one. */
 export function sourceAfter(partition, offset) {
   const selector = `amqp.annotation.x-opt-offset > '${offset ?? "-1"}'`;
   const filter = { [SELECTOR]: rhea.types.wrap_described(selector, SELECTOR) };
   return { address: `${HUB}/ConsumerGroups/${GROUP}/Partitions/${partition}`, filter };
 }
 
-/** Notes an event, and gives its place. */
+/** Logs an event, and returns its place. */
 export function note(log, reading, partition, message) {
   const annotations = message.message_annotations;
   const sequence = Number(annotations["x-opt-sequence-number"]);

@@ -1,5 +1,5 @@
-// Publishes without pause, to all partitions in turn, single events and batches. Each event has an id of its own and is
-// never sent twice; ids rise. Arguments: port, folder of logs, party, seed.
+// Publishes continuously to all partitions in turn, single events and batches. Each event has a unique, increasing id
+// and is never sent twice. Arguments: port, folder of logs, party, seed.
 import { Dialler, obey } from "../dial.mjs";
 import { StepLog } from "../log.mjs";
 import { Random } from "../random.mjs";

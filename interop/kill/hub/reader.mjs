@@ -1,5 +1,6 @@
-// Reads all partitions. After each kill it goes on behind the last event that it saw, or behind its checkpoint, which the
-// stock checkpoint store keeps in the broker's blobs. Arguments: port, folder of logs, party, seed, connection string of the store.
+// Reads all partitions. After each kill it continues after the last event that it received, or after its checkpoint,
+// which the stock checkpoint store keeps in the broker's blobs. Arguments: port, folder of logs, party, seed,
+// connection string of the store.
 import { createRequire } from "node:module";
 import { Dialler, obey } from "../dial.mjs";
 import { StepLog } from "../log.mjs";
@@ -14,17 +15,17 @@ const CREDIT = 50;
 const CHECKPOINT_EVERY = 20;
 const FROM_CHECKPOINT_ONE_IN = 3;
 const FINISHED_EVERY_MS = 50;
-// A kill is no reason to wait: the next try is the next checkpoint's.
+// There is no retry after a kill: the next checkpoint is the next try.
 const HASTY = { retryOptions: { maxTries: 1, retryPolicyType: StorageRetryPolicyType.FIXED } };
 
 const [port, folder, party, seed, storage] = process.argv.slice(2);
 const log = new StepLog(folder, party);
 const random = new Random(Number(seed));
-// Each reader has checkpoints of its own.
+// Each reader has its own checkpoints.
 const place = { fullyQualifiedNamespace: "localhost", eventHubName: HUB, consumerGroup: party };
 const container = new ContainerClient(storage, "checkpoints", HASTY);
 const store = new BlobCheckpointStore(container);
-/** By partition: where it is, and whether a checkpoint is under way. */
+/** By partition: the position, and whether a checkpoint is in progress. */
 const cursors = partitions().map((partition) => ({ partition, last: undefined, seen: 0, noting: false }));
 let readingNumber = 0;
 
@@ -47,12 +48,12 @@ function read(connection, cursor, after) {
   });
 }
 
-/** One at a time for each partition: of two at once nobody knows which comes first. */
+/** Sets one checkpoint at a time for each partition: the order of two concurrent ones would be unknown. */
 async function noteCheckpoint(cursor, { sequence, offset }) {
   if (cursor.noting) return;
   cursor.noting = true;
   const { partition } = cursor;
-  // Whoever went back to its checkpoint reads some events again, and has noted them before.
+  // A reader that went back to its checkpoint reads some events again, and has set checkpoints for them before.
   const isNew = sequence > (cursor.noted ?? -1);
   try {
     if (!isNew) return;
@@ -68,7 +69,7 @@ async function noteCheckpoint(cursor, { sequence, offset }) {
   }
 }
 
-/** By partition; nothing if the store cannot be reached. */
+/** Returns the checkpoints by partition; nothing if the store cannot be reached. */
 async function findCheckpoints() {
   const asked = Date.now();
   try {
@@ -85,7 +86,7 @@ async function findCheckpoints() {
 }
 
 obey({
-  /** Everything is published, and the partitions end here. */
+  /** All events are published, and the partitions end at `ends`. */
   finish: (ends) => {
     setInterval(() => {
       if (cursors.some(({ partition, last }) => (last?.sequence ?? -1) + 1 < ends[partition])) return;

@@ -1,4 +1,5 @@
-// At the end: reads every partition from its first event to its last, and notes where it ends. Arguments: port, folder of logs, party.
+// Runs at the end: reads every partition from its first event to its last, and logs its end. Arguments: port, folder of
+// logs, party.
 import { Dialler } from "../dial.mjs";
 import { StepLog } from "../log.mjs";
 import { note, partitions, sourceAfter } from "./events.mjs";

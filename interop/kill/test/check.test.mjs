@@ -1,11 +1,12 @@
-// The checker is shown logs that break each promise: it must flag every one, and nothing in an honest log.
+// Tests of the checker with logs that violate each guarantee: it must report every violation, and none for a correct
+// log.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { check } from "../check.mjs";
 
 const LOCK_MS = 5000;
 
-/** A log that is written step by step, with a clock that the story moves. */
+/** A log that is written step by step, with a clock that the test moves. */
 class Story {
   steps = [];
   now = 1_000_000;
@@ -45,7 +46,7 @@ class Story {
 
 const story = () => new Story();
 
-test("an honest run has no violations", () => {
+test("a correct run has no violations", () => {
   const honest = story().sent("m1").sent("m2").sent("m3").sent("m4");
   honest.received("a", "m1", "t1").completed("a", "m1", "t1");
   honest.received("a", "m2", "t2").step("a", "abandon", { id: "m2", token: "t2" }).step("a", "abandoned", { id: "m2", token: "t2" });
@@ -59,22 +60,22 @@ test("an honest run has no violations", () => {
   assert.deepEqual(summary, { kills: 1, sent: 5, confirmed: 4, delivered: 5, completed: 3, redelivered: 2, left: 1, violations: 0 });
 });
 
-test("a confirmed message that nobody ever saw is lost", () => {
+test("a confirmed message that is never received is lost", () => {
   assert.deepEqual(story().sent("m1").kinds(), ["lost"]);
 });
 
-test("a confirmed message that was only given back is lost", () => {
+test("a confirmed message that was only abandoned is lost", () => {
   const given = story().sent("m1").received("a", "m1", "t1").step("a", "abandon", { id: "m1", token: "t1" });
   assert.deepEqual(given.kinds(), ["lost"]);
 });
 
-test("a confirmed message whose only completion was refused is lost", () => {
+test("a confirmed message whose only completion was rejected is lost", () => {
   const refused = story().sent("m1").received("a", "m1", "t1").step("a", "complete", { id: "m1", token: "t1" });
   refused.step("a", "refused", { id: "m1", token: "t1", condition: "com.microsoft:message-lock-lost" });
   assert.deepEqual(refused.kinds(), ["lost"]);
 });
 
-test("a completion whose answer a kill took may have counted", () => {
+test("a completion without an answer because of a kill may be durable", () => {
   const open = story().sent("m1").received("a", "m1", "t1").step("a", "complete", { id: "m1", token: "t1" }).kill();
   assert.deepEqual(open.kinds(), []);
 });
@@ -90,7 +91,7 @@ test("a completed message that the auditor finds came back", () => {
   assert.deepEqual(back.step("auditor0", "found", { id: "m1" }).kinds(), ["came back"]);
 });
 
-test("a receipt that was only read late did not come back", () => {
+test("a late receipt of an earlier lock is not a redelivery", () => {
   const late = story().sent("m1");
   const until = late.now + LOCK_MS;
   late.later(LOCK_MS + 50).received("b", "m1", "t2").completed("b", "m1", "t2");
@@ -98,23 +99,23 @@ test("a receipt that was only read late did not come back", () => {
   assert.deepEqual(late.kinds(), []);
 });
 
-test("two receivers at once hold a message twice", () => {
+test("a message locked by two receivers is held twice", () => {
   const twice = story().sent("m1").received("a", "m1", "t1").later(1000).received("b", "m1", "t2").completed("b", "m1", "t2");
   assert.deepEqual(twice.kinds(), ["held twice"]);
 });
 
-test("one receiver that gets the same message again too soon holds it twice", () => {
+test("a message redelivered to the same receiver too soon is held twice", () => {
   const twice = story().sent("m1").received("a", "m1", "t1").later(1000).received("a", "m1", "t2").completed("a", "m1", "t2");
   assert.deepEqual(twice.kinds(), ["held twice"]);
 });
 
-test("a kill does not free a lock", () => {
+test("a kill does not release a lock", () => {
   const freed = story().sent("m1").received("a", "m1", "t1").kill().later(200);
   freed.received("b", "m1", "t2").completed("b", "m1", "t2");
   assert.deepEqual(freed.kinds(), ["held twice"]);
 });
 
-test("locks of one millisecond are told apart by their delivery count", () => {
+test("locks in the same millisecond are ordered by their delivery count", () => {
   const quick = story().sent("m1");
   const until = quick.now + LOCK_MS;
   quick.received("a", "m1", "t2", { until, count: 1 }).completed("a", "m1", "t2");
@@ -122,30 +123,30 @@ test("locks of one millisecond are told apart by their delivery count", () => {
   assert.deepEqual(quick.kinds(), []);
 });
 
-test("one id under two sequence numbers was stored twice", () => {
+test("one id with two sequence numbers was stored twice", () => {
   const stored = story().sent("m1").received("a", "m1", "t1").completed("a", "m1", "t1");
   stored.steps.splice(-1, 1);
   stored.later(LOCK_MS + 100).received("b", "m1", "t2", { sequence: 99 }).completed("b", "m1", "t2");
   assert.deepEqual(stored.kinds(), ["stored twice"]);
 });
 
-test("two ids under one sequence number", () => {
+test("two ids with one sequence number", () => {
   const shared = story().sent("m1").sent("m2");
   shared.received("a", "m1", "t1").completed("a", "m1", "t1");
   shared.received("a", "m2", "t2", { sequence: 1 }).completed("a", "m2", "t2");
   assert.deepEqual(shared.kinds(), ["sequence number used twice"]);
 });
 
-test("a message that nobody sent is invented", () => {
+test("a message that was never sent is invented", () => {
   assert.deepEqual(story().received("a", "m1", "t1").completed("a", "m1", "t1").kinds(), ["invented"]);
 });
 
-test("a body that is not what was sent is changed", () => {
+test("a body that differs from the sent one is changed", () => {
   const changed = story().sent("m1").received("a", "m1", "t1", { intact: false }).completed("a", "m1", "t1");
   assert.deepEqual(changed.kinds(), ["changed"]);
 });
 
-test("a lock that ends later than the queue says is wrong, and so is one without end", () => {
+test("a lock that exceeds the lock duration or has no end is wrong", () => {
   const wrong = story().sent("m1");
   wrong.received("a", "m1", "t1", { until: wrong.now + LOCK_MS + 1000 }).completed("a", "m1", "t1");
   assert.deepEqual(wrong.kinds(), ["wrong lock time"]);

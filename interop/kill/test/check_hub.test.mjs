@@ -1,9 +1,10 @@
-// The checker of the hub is shown logs that break each promise: it must flag every one, and nothing in an honest log.
+// Tests of the checker of the hub with logs that violate each guarantee: it must report every violation, and none for a
+// correct log.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { checkHub } from "../hub/check.mjs";
 
-/** A log that is written step by step. Everything happens in partition 0, unless it is said. */
+/** A log that is written step by step. Steps are in partition 0 by default. */
 class Story {
   steps = [];
   now = 1_000_000;
@@ -25,7 +26,7 @@ class Story {
     return this.publishing(...ids).step("publisher0", "published", { send: `s${this.sendCount}` });
   }
 
-  /** One pass: begins behind `after` and gets these ids, at the numbers that follow. */
+  /** Adds one pass, which starts after `after` and gets these ids at the numbers that follow. */
   reads(party, after, ...ids) {
     this.begins(party, after);
     ids.forEach((id, place) => this.gets(party, (after ?? -1) + 1 + place, id));
@@ -71,7 +72,7 @@ class Story {
 
 const story = () => new Story();
 
-test("an honest run has no violations", () => {
+test("a correct run has no violations", () => {
   const honest = story().published("p-0").published("p-1", "p-2").publishing("p-3");
   honest.reads("reader0", null, "p-0", "p-1").notes(1).noting(2).finds(1).reads("reader0", 1, "p-2").finds(2);
   honest.published("p-4").reads("reader0", 2, "p-4").replays("p-0", "p-1", "p-2", "p-4");
@@ -80,16 +81,16 @@ test("an honest run has no violations", () => {
   assert.deepEqual(checkHub(honest.steps).summary, summary);
 });
 
-test("a send without an answer may have counted, and may not", () => {
+test("an event of a send without an answer may be stored or not", () => {
   assert.deepEqual(story().publishing("p-0").replays("p-0").kinds(), []);
   assert.deepEqual(story().publishing("p-0").replays().kinds(), []);
 });
 
-test("a confirmed event that is not there at the end is lost", () => {
+test("a confirmed event that is missing at the end is lost", () => {
   assert.deepEqual(story().published("p-0").published("p-1").replays("p-0").kinds(), ["event lost"]);
 });
 
-test("a partition that nobody has replayed proves nothing", () => {
+test("a partition that was not replayed proves nothing", () => {
   assert.deepEqual(story().published("p-0").kinds(), ["not replayed", "event lost"]);
 });
 
@@ -97,41 +98,41 @@ test("an event at two places was stored twice", () => {
   assert.deepEqual(story().published("p-0").replays("p-0", "p-0").kinds(), ["event stored twice"]);
 });
 
-test("a sequence number that means another event after a kill was used again", () => {
+test("a sequence number with another event after a kill was reused", () => {
   const again = story().publishing("p-0").reads("reader0", null, "p-0").published("p-1").replays("p-1");
   assert.deepEqual(again.kinds(), ["sequence number used again"]);
 });
 
-test("an event whose offset or time changes is another one", () => {
+test("an event whose offset or time changes counts as another one", () => {
   const moved = story().published("p-0").begins("reader0", null).gets("reader0", 0, "p-0", { offset: "7" }).replays("p-0");
   assert.deepEqual(moved.kinds(), ["sequence number used again"]);
   const aged = story().published("p-0").begins("reader0", null).gets("reader0", 0, "p-0", { enqueued: 7 }).replays("p-0");
   assert.deepEqual(aged.kinds(), ["sequence number used again"]);
 });
 
-test("a number that is left out is a gap, also in the last pass", () => {
+test("an omitted number is a gap, also in the last pass", () => {
   const gap = story().published("p-0").published("p-1").begins("replayer0", null).gets("replayer0", 0, "p-0").gets("replayer0", 2, "p-1").ends(3);
   assert.deepEqual(gap.kinds(), ["gap"]);
 });
 
-test("a reader that goes on gets the next event, not a later one", () => {
+test("a reader that continues gets the next event, not a later one", () => {
   const late = story().published("p-0").published("p-1").published("p-2").reads("reader0", null, "p-0", "p-1", "p-2");
   late.begins("reader0", 0).gets("reader0", 2, "p-2").replays("p-0", "p-1", "p-2");
   assert.deepEqual(late.kinds(), ["gap"]);
 });
 
-test("a reader that goes on does not get its last event again", () => {
+test("a reader that continues does not get its last event again", () => {
   const again = story().published("p-0").published("p-1").reads("reader0", null, "p-0");
   again.begins("reader0", 0).gets("reader0", 0, "p-0").gets("reader0", 1, "p-1").replays("p-0", "p-1");
   assert.deepEqual(again.kinds(), ["repeat"]);
 });
 
-test("what somebody saw, and what is not there at the end, was taken back", () => {
+test("an event that was read and is missing at the end was taken back", () => {
   const back = story().published("p-0").publishing("p-1").reads("reader0", null, "p-0", "p-1").replays("p-0");
   assert.deepEqual(back.kinds(), ["taken back"]);
 });
 
-test("a reader that never got an event has missed it", () => {
+test("a reader that never received an event has missed it", () => {
   const missed = story().published("p-0").published("p-1").reads("reader0", null, "p-0").replays("p-0", "p-1");
   assert.deepEqual(missed.kinds(), ["missed"]);
 });
@@ -147,23 +148,23 @@ test("a batch with another event in its middle is torn", () => {
   assert.ok(torn.kinds().includes("batch torn"));
 });
 
-test("events of one publisher out of the order of its sends", () => {
+test("events of one publisher that differ from the order of its sends", () => {
   assert.deepEqual(story().publishing("p-0").publishing("p-1").replays("p-1", "p-0").kinds(), ["out of order"]);
 });
 
-test("an event that was confirmed before another was sent stands before it", () => {
+test("an event that was confirmed before another was sent must precede it", () => {
   const behind = story().step("publisher1", "publish", { send: "other", partition: 0, ids: ["q-0"] }).step("publisher1", "published", { send: "other" });
   behind.published("p-0").replays("p-0", "q-0");
   assert.deepEqual(behind.kinds(), ["out of order"]);
 });
 
-test("times never fall", () => {
+test("times must not decrease", () => {
   const falls = story().published("p-0").published("p-1").begins("replayer0", null);
   falls.gets("replayer0", 0, "p-0", { enqueued: 900 }).gets("replayer0", 1, "p-1", { enqueued: 800 }).ends(2);
   assert.deepEqual(falls.kinds(), ["times fall"]);
 });
 
-test("events that nobody sent, that were refused, changed, or sent elsewhere", () => {
+test("events that were never sent, rejected, changed, or sent to another partition", () => {
   assert.deepEqual(story().replays("p-0").kinds(), ["event invented"]);
   const refused = story().publishing("p-0").step("publisher0", "unpublished", { send: "s1" }).replays("p-0");
   assert.deepEqual(refused.kinds(), ["event refused and stored"]);
@@ -173,15 +174,15 @@ test("events that nobody sent, that were refused, changed, or sent elsewhere", (
   assert.deepEqual(elsewhere.kinds(), ["wrong partition"]);
 });
 
-test("a checkpoint goes back behind one that was confirmed", () => {
+test("a checkpoint before one that was confirmed", () => {
   assert.deepEqual(story().notes(10).notes(20).finds(10).kinds(), ["checkpoint went back"]);
   assert.deepEqual(story().notes(10).finds(null).kinds(), ["checkpoint went back"]);
 });
 
-test("a checkpoint goes back behind one that was found, though nobody confirmed it", () => {
+test("a checkpoint before one that was found, even if it was not confirmed", () => {
   assert.deepEqual(story().notes(10).noting(20).finds(20).finds(10).kinds(), ["checkpoint went back"]);
 });
 
-test("a checkpoint that nobody noted is invented", () => {
+test("a checkpoint that was never set is invented", () => {
   assert.deepEqual(story().notes(10).finds(11).kinds(), ["checkpoint invented"]);
 });

@@ -1,4 +1,4 @@
-//! Starts a broker for a test, learns its address from what it prints, and ends it with the test.
+//! Starts a broker for a test, reads its address from its output, and stops it with the test.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -29,7 +29,7 @@ impl Broker {
         command.args(queues.iter().flat_map(|queue| ["--queue", queue]));
         let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start the broker")?;
         let stdout = process.stdout.take().context("the broker has no stdout")?;
-        // Built first, so that the broker ends with it whatever happens next.
+        // Created first, so that the broker is stopped with it on any error.
         let mut broker = Broker { process, address: String::new(), _data: data };
         broker.address = address_when_ready(stdout)?;
         Ok(broker)
@@ -46,7 +46,7 @@ impl Drop for Broker {
 
 fn address_when_ready(stdout: ChildStdout) -> Result<String> {
     let (sender, lines) = mpsc::channel();
-    // Reads to the end even when nobody listens any more: a full pipe would stop the broker.
+    // Reads to the end even after the receiver is gone: a full pipe would block the broker.
     thread::spawn(move || {
         BufReader::new(stdout).lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)))
     });

@@ -8,7 +8,7 @@ import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Primary;
 
-/** Dials another port than 5671, the only one that a connection string leads to. */
+/** Connects to another port than 5671, the only one that a connection string can specify. */
 @Configuration
 public class SpringJmsAddress {
     @Bean

@@ -12,7 +12,7 @@ import org.springframework.messaging.handler.annotation.SendTo;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 
-/** Listens to a queue and to a subscription with Spring Cloud Azure's starter for Service Bus over JMS. */
+/** Receives from a queue and a subscription with Spring Cloud Azure's starter for Service Bus over JMS. */
 @SpringBootConfiguration
 @EnableAutoConfiguration
 @EnableJms
@@ -20,7 +20,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 public class SpringJmsApp {
     private final BlockingQueue<String> news = new LinkedBlockingQueue<>();
 
-    /** Answers each order with an invoice. */
+    /** Replies to each order with an invoice. */
     @JmsListener(destination = "spring-orders", containerFactory = "jmsListenerContainerFactory")
     @SendTo("spring-invoices")
     public String order(String order, @Header("customer") String customer) {

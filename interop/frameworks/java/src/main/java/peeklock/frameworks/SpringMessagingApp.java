@@ -7,7 +7,7 @@ import org.springframework.boot.SpringBootConfiguration;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.messaging.support.MessageBuilder;
 
-/** Listens to a queue and sends to another with Spring Messaging over the SDK of Service Bus. */
+/** Receives from a queue and sends to another with Spring Messaging over the SDK of Service Bus. */
 @SpringBootConfiguration
 @EnableAutoConfiguration
 @EnableAzureMessaging

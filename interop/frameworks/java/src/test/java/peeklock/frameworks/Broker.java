@@ -16,7 +16,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** Starts one broker for all tests of this JVM, and learns its addresses from what it prints. */
+/** Starts one broker for all tests of this JVM, and reads its addresses from its output. */
 public final class Broker {
     public static final String KEY_NAME = "RootManageSharedAccessKey";
     public static final String KEY = "SAS_KEY_VALUE";
@@ -73,7 +73,7 @@ public final class Broker {
         return labels.get("Storage string");
     }
 
-    /** Returns a trust store with the certificate that the broker made on its first start. */
+    /** Returns a trust store with the certificate that the broker generated on its first start. */
     public Path trustStore() {
         return folder.resolve("trust.p12");
     }
@@ -89,7 +89,7 @@ public final class Broker {
             String[] parts = line.split("  +", 2);
             labels.put(parts[0], parts.length > 1 ? parts[1] : "");
         }
-        // Somebody must read on: a full pipe would stop the broker.
+        // The output must be read to the end: a full pipe would block the broker.
         Thread reader = new Thread(() -> lines.lines().forEach(line -> { }));
         reader.setDaemon(true);
         reader.start();
@@ -105,7 +105,7 @@ public final class Broker {
         try (OutputStream file = Files.newOutputStream(trustStore())) {
             store.store(file, STORE_PASSWORD.toCharArray());
         }
-        // For those who cannot be told a trust store of their own.
+        // For clients that do not accept a trust store of their own.
         System.setProperty("javax.net.ssl.trustStore", trustStore().toString());
         System.setProperty("javax.net.ssl.trustStorePassword", STORE_PASSWORD);
     }

@@ -88,7 +88,7 @@ class CamelTest {
         Exchange received = consumer.receive("seda:news", WAIT_MS);
         assertNotNull(received);
         assertEquals("rain", received.getMessage().getBody(String.class));
-        // Who takes an exchange from a queue of Camel says when it is done; only then the message is completed.
+        // A consumer of a Camel exchange must mark it as done; only then is the message completed.
         consumer.doneUoW(received);
     }
 
@@ -104,7 +104,7 @@ class CamelTest {
             consumer.doneUoW(event);
         }
         assertEquals(sent, received);
-        // The checkpoint follows when the route is done with the event.
+        // The checkpoint is written after the route has processed the event.
         Mono<Boolean> checked = container.listBlobs().any(blob -> blob.getName().contains("/checkpoint/"));
         assertTrue(checked.repeat().any(found -> found).block(Duration.ofMillis(WAIT_MS)));
     }

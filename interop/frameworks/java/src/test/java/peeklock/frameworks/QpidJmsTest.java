@@ -28,7 +28,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
-/** Qpid JMS, which knows nothing of Service Bus: a key name and a key are its user and password. */
+/** Qpid JMS, a client without Service Bus support: a key name and a key are its user and password. */
 class QpidJmsTest {
     private static final long WAIT_MS = 60_000;
 
@@ -81,7 +81,7 @@ class QpidJmsTest {
     }
 
     @Test
-    void clientAcknowledgeKeepsWhatIsNotAcknowledged() throws JMSException {
+    void clientAcknowledgeRedeliversUnacknowledgedMessages() throws JMSException {
         Session session = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
         Queue queue = session.createQueue("jms-acknowledge");
         MessageProducer producer = session.createProducer(queue);
@@ -96,7 +96,7 @@ class QpidJmsTest {
         assertTrue(again.getJMSRedelivered());
         session.close();
 
-        // The session closed without an acknowledgement, so the next one gets the message.
+        // The session was closed without an acknowledgement, so the next one gets the message.
         Session next = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
         TextMessage third = (TextMessage) next.createConsumer(queue).receive(WAIT_MS);
         assertEquals("not done", third.getText());
@@ -171,13 +171,13 @@ class QpidJmsTest {
     }
 
     @Test
-    void groupIsTheSessionOfTheMessage() throws JMSException {
+    void jmsGroupIsTheSessionOfTheMessage() throws JMSException {
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         Queue queue = session.createQueue("jms-sessions");
         TextMessage message = session.createTextMessage("first");
         message.setStringProperty("JMSXGroupID", "basket-7");
         session.createProducer(queue).send(message);
-        // JMS cannot ask for a session, so only an SDK of Service Bus receives from such a queue.
+        // JMS cannot request a session, so only a Service Bus SDK can receive from such a queue.
         JMSException refused = assertThrows(JMSException.class, () -> session.createConsumer(queue));
         assertTrue(refused.getMessage().contains("session"), refused.getMessage());
         JMSException without = assertThrows(JMSException.class, () -> send(queue, "without a group"));
@@ -191,7 +191,7 @@ class QpidJmsTest {
     }
 
     @Test
-    void tlsTrustsOurCertificate() throws JMSException {
+    void tlsTrustsTheBrokersCertificate() throws JMSException {
         String uri = "amqps://" + broker.tlsAddress() + "?transport.trustStoreLocation=" + broker.trustStore()
                 + "&transport.trustStorePassword=" + Broker.STORE_PASSWORD + "&transport.storeType=PKCS12";
         try (Connection secure = new JmsConnectionFactory(Broker.KEY_NAME, Broker.KEY, uri).createConnection()) {
@@ -205,7 +205,7 @@ class QpidJmsTest {
 
     @Test
     void wrongKeyIsASecurityException() {
-        // SASL carries no sentence of ours to the client; the log of the broker has it.
+        // SASL does not transfer the broker's error message to the client; the broker logs it.
         var factory = new JmsConnectionFactory(Broker.KEY_NAME, "wrong", "amqp://" + broker.address());
         assertThrows(JMSSecurityException.class, factory::createConnection);
     }
@@ -220,7 +220,7 @@ class QpidJmsTest {
     }
 
     @Test
-    void whatServiceBusLacksIsRefusedWithAReason() throws JMSException {
+    void unsupportedFeaturesAreRejectedWithAReason() throws JMSException {
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         Queue queue = session.createQueue("jms-refused");
         send(queue, "untouched");

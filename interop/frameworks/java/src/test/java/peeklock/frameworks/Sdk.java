@@ -2,7 +2,7 @@ package peeklock.frameworks;
 
 import com.azure.messaging.servicebus.ServiceBusClientBuilder;
 
-/** Looks with the SDK of Service Bus at what a framework has left in the broker. */
+/** Reads with the SDK of Service Bus the messages that a framework has stored in the broker. */
 final class Sdk {
     private Sdk() { }
 

@@ -41,7 +41,7 @@ class SpringTest {
     }
 
     @Test
-    void serviceBusListenerTakesTasks() {
+    void serviceBusListenerReceivesTasks() {
         Map<String, Object> properties = Map.of(
                 "spring.cloud.azure.servicebus.connection-string", broker.connectionString(),
                 "spring.cloud.azure.servicebus.entity-type", "queue",
