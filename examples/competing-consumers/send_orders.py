@@ -1,4 +1,4 @@
-"""Posts orders to a queue in batches. One of them is poison: no worker can make sense of its amount."""
+"""Sends orders to a queue in batches. One of them is a poison message: no worker can parse its amount."""
 
 import json
 import sys

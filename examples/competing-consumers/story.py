@@ -1,6 +1,7 @@
-"""Competing consumers from beginning to end: orders, workers that come, pause, are killed and go, and one poison message.
+"""The competing consumers pattern: orders, workers that start, pause, are killed and stop, and one poison message.
 
-Ends by checking that every good order was worked on, and that the poison one lies in the dead-letter queue with its details.
+At the end it checks that every valid order was processed, and that the poison message is in the dead-letter queue
+with its details.
 """
 
 import collections
@@ -20,7 +21,7 @@ PATIENCE_SECONDS = 100
 
 
 class Worker:
-    """A worker process. All workers tell their news to one list."""
+    """A worker process. All workers report to one list."""
 
     def __init__(self, name, connection_string, queue, news):
         self.name = name
@@ -37,7 +38,7 @@ class Worker:
         self.process.stdin.flush()
 
     def kill(self):
-        """As a power cut would: without a word to the broker."""
+        """Kills the process like a power cut: the broker receives no close."""
         self.process.kill()
         self.process.wait()
 
@@ -97,7 +98,9 @@ def tell_the_story(connection_string, queue):
 
 
 def wait_until_empty(client, queue):
-    """What Bert had in hand is locked for a while, even where he had told of it already."""
+    """Waits until the queue is empty. The messages that Bert was processing stay locked for a while, even those that he
+    had reported.
+    """
     with client.get_queue_receiver(queue) as receiver:
         wait_for("nothing is left in the queue", lambda: receiver.peek_messages(sequence_number=1) == [])
 

@@ -1,8 +1,9 @@
 """One of many consumers that compete for the orders of a queue.
 
-It works on ten messages at a time and completes each by hand. What fails is given back, so that another worker (or this one) tries
-again, until the queue has had enough and sets the message aside. `pause` and `resume` on its input close and open a gate before the
-next message; SIGTERM or Ctrl-C lets it finish what it has in hand. A worker that is killed loses nothing: its locks run out.
+It processes ten messages at a time and completes each explicitly. A failed message is abandoned, so that another
+worker (or this one) retries it, until the maximum delivery count is reached and the queue dead-letters it. `pause`
+and `resume` on the input close and open a gate before the next message; SIGTERM or Ctrl-C finishes the messages in
+progress. A killed worker loses nothing: its locks expire.
 """
 
 import asyncio
@@ -72,12 +73,13 @@ async def work_on(message):
     await asyncio.sleep(WORK_SECONDS)
     if not isinstance(order["amount"], int):
         raise ValueError(f"the amount {order['amount']!r} is not a number")
-    # The result is out before the message is completed: a worker that dies in between costs a repetition, not an order.
+    # The result is reported before the message is completed: if the worker dies in between, the order is repeated, not
+    # lost.
     say("done", order["order"])
 
 
 def say(*words):
-    # In one piece: a worker that is killed must not leave half a line.
+    # In one write: a killed worker must not leave half a line.
     print("\t".join(words), flush=True)
 
 

@@ -1,4 +1,6 @@
-"""A broker for the time of the story, and its four queues. They differ in one word: the policy by which the next message is chosen."""
+"""A broker for the duration of the story, and its four queues. They differ only in the policy that selects the next
+message.
+"""
 
 import contextlib
 import pathlib
@@ -7,10 +9,10 @@ import subprocess
 import tempfile
 
 POLICIES = ["fifo", "strict", "aged", "weighted"]
-# The most urgent first. The AMQP header has priorities from 0 to 9, as in JMS; 4 is that of a message that says nothing.
+# The most urgent first. The AMQP header has priorities from 0 to 9, as in JMS; the default is 4.
 PRIORITIES = {"high": "7-9", "normal": "4-6", "low": "0-3"}
 WEIGHTS = {"high": 6, "normal": 3, "low": 1}
-# How much later a high message may come and still go first, as a share of the run.
+# The head start of high over each class: how much later a high message may arrive and still be first, as a share of the run.
 OFFSETS = {"high": 0, "normal": 1 / 20, "low": 1 / 6}
 STOP_SECONDS = 20
 
@@ -20,7 +22,7 @@ def offset(name, seconds):
 
 
 def create_command(policy, seconds):
-    """What somebody would type. A run of a minute shows what hours would, so offsets are short."""
+    """Returns the command that creates a queue. Offsets are short, so that a run of a minute shows the effect of hours."""
     words = ["queue", "create", policy, "--order", policy]
     for name, priorities in PRIORITIES.items():
         settings = {"aged": f",offset={written(offset(name, seconds))}", "weighted": f",weight={WEIGHTS[name]}"}
@@ -34,7 +36,7 @@ def written(seconds):
 
 @contextlib.contextmanager
 def broker(program, seconds):
-    """Gives the connection string of a broker with the four queues; it leaves nothing behind."""
+    """Provides the connection string of a broker with the four queues, and removes the broker afterwards."""
     with tempfile.TemporaryDirectory(prefix="priority-classes-") as folder:
         process = start(program, folder)
         try:

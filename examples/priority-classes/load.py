@@ -1,4 +1,6 @@
-"""The same orders come to all four queues, a fifth more than the workers can do. Notes when each came and when work on it began."""
+"""Sends the same orders to all four queues, a fifth more than the workers can process. Records when each arrived and
+when work on it started.
+"""
 
 import asyncio
 import itertools
@@ -11,7 +13,7 @@ from azure.servicebus.aio import ServiceBusClient
 WORKER_COUNT = 2
 SERVICE_SECONDS = 0.1
 CAPACITY_PER_SECOND = WORKER_COUNT / SERVICE_SECONDS
-# Of 24 orders that come in a second, while 20 can be done. High and normal together just fit.
+# The mix of 24 orders that arrive per second, while 20 can be processed. High and normal together just fit.
 MIX = {"high": 9, "normal": 10, "low": 5}
 PRIORITY = {"high": 8, "normal": 5, "low": 1}
 TICK_SECONDS = 0.1
@@ -19,7 +21,7 @@ WAIT_SECONDS = 1
 
 
 def arrivals(seconds):
-    """When an order of which class comes: at an even pace, the classes shuffled, the same each time."""
+    """Returns the arrival time and class of each order: at an even pace, with the classes shuffled, the same each time."""
     luck = random.Random(5)
     pace = sum(MIX.values())
     for second in range(seconds):
@@ -30,7 +32,7 @@ def arrivals(seconds):
 
 
 class Run:
-    """One queue: who sends, who works, and what they note."""
+    """The run of one queue: its sender, its workers, and their records."""
 
     def __init__(self, queue, seconds):
         self.queue = queue
@@ -43,7 +45,7 @@ class Run:
 
     async def go(self, client, start):
         sender = client.get_queue_sender(self.queue)
-        # One at a time: a worker who holds a second order keeps it from the others, whatever its class.
+        # One at a time: a worker with a second order would keep it from the others, whatever its class.
         workers = [client.get_queue_receiver(self.queue) for _ in range(WORKER_COUNT)]
         for link in (sender, *workers):
             await link.__aenter__()
@@ -54,7 +56,7 @@ class Run:
             await link.close()
 
     async def send(self, sender):
-        """Sends when it is time, whether anybody keeps up or not."""
+        """Sends each order at its time, even if the workers are behind."""
         for tick, due in itertools.groupby(arrivals(self.seconds), key=lambda order: int(order[0] / TICK_SECONDS)):
             await asyncio.sleep(tick * TICK_SECONDS - self.now())
             await sender.send_messages([self.message(name) for _, name in due])
@@ -71,14 +73,14 @@ class Run:
             for message in await receiver.receive_messages(max_message_count=1, max_wait_time=WAIT_SECONDS):
                 began = self.now()
                 self.orders[int(str(message))]["began"] = began
-                # The time it takes to fetch an order is part of the work on it, so that the pace is that of the plan.
+                # The time to receive an order is part of the work on it, so that the pace is as planned.
                 due = max(due, began - SERVICE_SECONDS) + SERVICE_SECONDS
                 await asyncio.sleep(due - self.now())
                 await receiver.complete_message(message)
 
 
 class Start:
-    """All queues begin at the same moment, when every link is open."""
+    """A barrier: all queues start at the same moment, when every link is open."""
 
     def __init__(self, count):
         self.waiting = asyncio.Barrier(count)
@@ -90,7 +92,7 @@ class Start:
 
 
 async def run(connection_string, queues, seconds):
-    """What became of each order, by queue."""
+    """Returns the records of the orders, by queue."""
     runs = [Run(queue, seconds) for queue in queues]
     start = Start(len(runs))
     async with ServiceBusClient.from_connection_string(connection_string) as client:

@@ -1,6 +1,7 @@
-"""Draws how long each class waits, one panel per policy, all with the same axes. Plain SVG, so that nothing has to be installed.
+"""Draws the waiting times of each class, one panel per policy, all with the same axes. Plain SVG, so that nothing has
+to be installed.
 
-`python plot.py waits.json waits.svg` draws again what a story left.
+`python plot.py waits.json waits.svg` draws the records of a story again.
 """
 
 import json
@@ -12,7 +13,8 @@ from broker import PRIORITIES, offset
 from load import CAPACITY_PER_SECOND, MIX
 from waits import ages
 
-# Told apart also by those who see few colours, and by weight where lines cover each other: low lies broad below, high narrow on top.
+# Distinguishable with colour blindness, and by width where lines overlap: low is broad at the back, high is narrow in
+# front.
 COLOURS = {"high": "#c2410c", "normal": "#2563eb", "low": "#0d9488"}
 WIDTHS = {"high": 1.8, "normal": 3, "low": 4.6}
 INK, MUTED, GRID, PANEL, PAPER = "#1f2937", "#64748b", "#e2e8f0", "#f8fafc", "#ffffff"
@@ -54,14 +56,14 @@ class Panel:
             text(self.left, self.upper - 27, policy, size=17, weight=700),
             text(self.left, self.upper - 9, SAYS.get(policy, ""), size=12.5, colour=MUTED),
         ]
-        # The least urgent first: the lines of others lie above it.
+        # The least urgent first: the other lines are drawn over it.
         curves = [self.line(name, lines[name]) for name in reversed(PRIORITIES)]
         bound = self.bound(lines["high"]) if policy == "aged" else []
         parts = [*words, *self.axes(), *curves, *bound, *self.labels(lines)]
         return "\n".join([f'<g aria-label="{policy}">', *parts, "</g>"])
 
     def bound(self, high):
-        """What aging promises to low."""
+        """Draws the limit that aging guarantees for low."""
         behind = offset("low", self.seconds) - offset("high", self.seconds)
         points = self.points([(moment, age + behind) for moment, age in high])
         yield f'<polyline points="{points}" fill="none" stroke="{INK}" stroke-width="1.3" stroke-dasharray="2 4"/>'
@@ -88,7 +90,7 @@ class Panel:
         return f'<polyline points="{self.points(curve)}" fill="none" {style}/>'
 
     def labels(self, lines):
-        """At the end of each line its class, and how long the class waits by then."""
+        """Draws the class and its final waiting time at the end of each line."""
         ends = sorted((self.y(last(curve)), place, name) for place, (name, curve) in enumerate(lines.items()))
         heights = spread([height for height, _, _ in ends], self.upper + PANEL_HEIGHT)
         for height, (_, _, name) in zip(heights, ends):
@@ -97,7 +99,9 @@ class Panel:
 
 
 def spread(heights, floor):
-    """Heights from the top down. Those that are too close together move apart around their middle, and none goes below the floor."""
+    """Returns the heights from the top down. Heights that are too close are moved apart around their middle, and none
+    below the floor.
+    """
     groups = []
     for height in heights:
         groups.append([height])
@@ -147,13 +151,13 @@ def text(x, y, words, size, colour=INK, weight=400, anchor="start"):
 
 
 def steps(top, count):
-    """About so many round marks from nothing to the top."""
+    """Returns approximately `count` round marks from zero to the top."""
     step = nice(top / count)
     return [number * step for number in range(int(top / step + 1e-9) + 1)]
 
 
 def nice(value):
-    """The round number at or above: 1, 2, 5, 10, 20, …"""
+    """Returns the round number at or above the value: 1, 2, 5, 10, 20, …"""
     unit = 10 ** math.floor(math.log10(value))
     return next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= value * 0.999)
 

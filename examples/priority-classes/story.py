@@ -1,7 +1,7 @@
 """Three classes of orders, a fifth more of them than can be done, and four answers to the question who waits: fifo, strict, aged, weighted.
 
-Starts a broker, gives all four queues the same orders and the same workers, prints how long each class waited, draws it, and ends by checking
-what each policy promises. Needs `peeklock` and `pip install azure-servicebus`.
+Starts a broker, gives all four queues the same orders and the same workers, prints and draws the waiting times of each
+class, and checks the guarantees of each policy. Needs `peeklock` and `pip install azure-servicebus`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from load import CAPACITY_PER_SECOND, MIX, run
 from plot import draw
 from waits import ages, done, percentile, table, waits
 
-# What a busy machine may add to a wait that a policy bounds.
+# The delay that a busy machine may add to a wait that a policy limits.
 TOLERANCE_SECONDS = 2
 
 
@@ -48,7 +48,7 @@ def check_fifo(orders, seconds):
 
 def check_strict(orders, seconds):
     high, low = (waits(orders, name, seconds) for name in ("high", "low"))
-    # While the machine does something else, everybody waits: the few who come just then say nothing of the policy.
+    # While the machine is busy with other work, all orders wait: the few that arrive then do not show the policy.
     assert percentile(high, 75) < TOLERANCE_SECONDS, f"under strict, a quarter of high waited more than {percentile(high, 75):.2f} s"
     ends = dict(ages(orders, "low", seconds))
     assert ends[seconds] > ends[seconds / 2] > seconds / 5, "under strict, low did not starve"
@@ -56,7 +56,7 @@ def check_strict(orders, seconds):
 
 
 def check_aged(orders, seconds):
-    """However much comes: low waits no longer than high does, and the offset between them."""
+    """Checks that low waits no longer than high plus the offset between them, regardless of the load."""
     bound = offset("low", seconds) - offset("high", seconds)
     pairs = zip(ages(orders, "high", seconds), ages(orders, "low", seconds))
     worst = max(low - high for (_, high), (_, low) in pairs)
@@ -66,7 +66,7 @@ def check_aged(orders, seconds):
 
 def check_weighted(orders, strict, seconds):
     counts = {name: done(orders, name) for name in PRIORITIES}
-    # High comes at less than its share, so the other two divide the rest, three to one.
+    # High arrives at less than its share, so the other two divide the rest, three to one.
     share = counts["low"] / (counts["low"] + counts["normal"])
     assert 0.15 < share < 0.35, f"under weighted, low got {share:.0%} of what it shares with normal"
     assert counts["low"] > done(strict, "low"), "low got no more than under strict"

@@ -1,4 +1,4 @@
-"""From what was noted to what is shown: who waited how long, at every moment and in all."""
+"""Computes waiting times from the records, at every moment and in total."""
 
 import statistics
 
@@ -6,7 +6,7 @@ SAMPLE_SECONDS = 0.25
 
 
 def ages(orders, name, seconds):
-    """At each moment, how long the order of the class that waits longest has waited; nothing if none waits."""
+    """Returns for each moment the longest time that a waiting order of the class has waited; nothing if none waits."""
     own = [order for order in orders if order["class"] == name]
     return [(moment, age(own, moment)) for moment in moments(seconds)]
 
@@ -21,7 +21,9 @@ def age(orders, moment):
 
 
 def waits(orders, name, seconds):
-    """Of everything that came. What still waits at the end counts with what it has waited so far, or the worst would be left out."""
+    """Returns the waits of all orders. An order that still waits at the end counts with its wait so far; otherwise the
+    worst would be omitted.
+    """
     return [begun(order, seconds) - order["came"] for order in orders if order["class"] == name]
 
 

@@ -1,6 +1,7 @@
-"""A pool of workers on one subscription. How many it has decides how fast its priority is served; nothing else does.
+"""A pool of workers on one subscription. Only its size determines how fast its priority is served.
 
-Each worker takes one message at a time, so none waits in the hands of somebody who is busy. SIGTERM or Ctrl-C lets them finish.
+Each worker takes one message at a time, so no message waits at a busy worker. SIGTERM or Ctrl-C finishes the
+messages in progress.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ async def main(connection_string, topic, subscription, size):
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, pool.stop)
         for receiver in receivers:
-            # Opens the link, so that nobody is late when the first order comes.
+            # Opens the link, so that the worker is ready when the first order arrives.
             await receiver.peek_messages()
         say("ready")
         await pool.run()

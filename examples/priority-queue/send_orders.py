@@ -1,4 +1,4 @@
-"""Posts orders of two priorities to a topic, mixed. The sender knows a property, not who works on what."""
+"""Sends orders of two priorities to a topic, mixed. The sender sets a property; it does not depend on the workers."""
 
 import sys
 
@@ -19,7 +19,7 @@ def messages(count):
 
 
 def send(connection_string, topic, count):
-    """So many of each priority."""
+    """Sends `count` orders of each priority."""
     with ServiceBusClient.from_connection_string(connection_string) as client:
         with client.get_topic_sender(topic) as sender:
             orders = list(messages(count))

@@ -1,6 +1,7 @@
-"""The priority queue pattern from beginning to end: one topic, a filtered subscription per priority, and a pool of its own size for each.
+"""The priority queue pattern: one topic, a filtered subscription per priority, and a pool of its own size for each.
 
-Ends by checking that every order was done once, by the pool of its priority, and that orders of high priority waited less.
+At the end it checks that every order was processed once, by the pool of its priority, and that orders of high
+priority waited less.
 """
 
 import pathlib
@@ -21,7 +22,7 @@ PATIENCE_SECONDS = 100
 
 
 class Pool:
-    """A pool's process, and what it has told."""
+    """The process of a pool, and its reports."""
 
     def __init__(self, priority, connection_string, topic, subscription):
         self.priority = priority

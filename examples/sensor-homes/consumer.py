@@ -1,7 +1,9 @@
-"""One of several consumers that share the partitions of a hub. It adds up readings by home and minute, and writes the sums to files.
+"""One of several consumers that share the partitions of a hub. It adds up readings by home and minute, and writes the
+sums to files.
 
-Who reads which partition, the consumers settle among themselves by way of the checkpoint store. One that is killed loses nothing: another
-takes its partitions over and goes on at the last file. SIGTERM or Ctrl-C lets it write what it has, and hand its partitions over.
+The consumers divide the partitions among themselves through the checkpoint store. A killed consumer loses nothing:
+another takes its partitions over and continues at the last file. SIGTERM or Ctrl-C writes the present sums and
+releases the partitions.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 from tally import Tally
 
 GROUP = "$Default"
-# Of a size for a story that is told in a minute or two; the SDK's own are 30 s, and six times that.
+# Short intervals for a story of a minute or two; the SDK's defaults are 30 s, and six times that.
 BALANCING = {"load_balancing_interval": 1, "partition_ownership_expiration_interval": 6}
 BATCH_COUNT_MAX = 2000
 PREFETCH_COUNT = 4000
@@ -41,7 +43,7 @@ class Consumer:
         tally = self.tallies[partition.partition_id]
         for event in events:
             tally.add(event.sequence_number, json.loads(event.body_as_str()))
-        # An idle partition is written at once; a busy one now and then, for it is written whole.
+        # An idle partition is written at once; a busy one only at intervals, because each write contains the whole tally.
         if not events or time.monotonic() - self.written_at[partition.partition_id] > WRITE_EVERY_SECONDS:
             await self.write(partition, tally)
 
@@ -50,13 +52,13 @@ class Consumer:
             return
         tally.write()
         self.written_at[partition.partition_id] = time.monotonic()
-        # The file first: a checkpoint without it would skip what nobody has counted.
+        # The file is written first: a checkpoint without it would skip uncounted events.
         await partition.update_checkpoint()
         say("count", partition.partition_id, tally.number)
 
     async def on_close(self, partition, reason):
         tally = self.tallies.pop(partition.partition_id)
-        # Whoever has the partition now counts for himself, and has a later checkpoint.
+        # If the partition was lost, its new owner counts for itself, and has a later checkpoint.
         if reason is CloseReason.SHUTDOWN:
             await self.write(partition, tally)
         say("close", partition.partition_id, reason.name)
@@ -66,7 +68,7 @@ class Consumer:
 
 
 def say(*words):
-    # In one piece: a consumer that is killed must not leave half a line.
+    # In one write: a killed consumer must not leave half a line.
     print("\t".join(map(str, words)), flush=True)
 
 
@@ -96,6 +98,6 @@ async def main(connection_string, storage, container, hub, folder):
 
 
 if __name__ == "__main__":
-    # That a partition has gone to somebody else is news and no warning; `on_error` tells it.
+    # A partition that moved to another consumer is no reason for a warning; `on_error` reports it.
     logging.getLogger("azure.eventhub").setLevel(logging.ERROR)
     asyncio.run(main(*sys.argv[1:]))

@@ -1,17 +1,19 @@
-"""The homes and what their sensors read. Values follow from home, kind and report, so that anybody can tell what the sums must be."""
+"""The homes and the values of their sensors. Values are a function of home, kind and report, so that the expected sums
+can be computed.
+"""
 
 PARTITION_COUNT = 16
-# Every home has the first two, every third the next, every tenth the last.
+# Every home has the first two kinds, every third home the next, every tenth the last.
 KINDS = {"temperature": 1, "power": 1, "humidity": 3, "water": 10}
 REPORTS_PER_MINUTE = 2
 MINUTE_COUNT = 2
 REPORT_COUNT = REPORTS_PER_MINUTE * MINUTE_COUNT
-# One box in the street collects for so many homes and sends for all of them at once.
+# The number of homes of one street, whose readings one device collects and sends together.
 HOMES_PER_STREET = 100
 
 
 def streets(home_count):
-    """Name of each street, and its homes."""
+    """Returns the name of each street, and its homes."""
     for first in range(0, home_count, HOMES_PER_STREET):
         yield f"street-{first // HOMES_PER_STREET:05}", range(first, min(first + HOMES_PER_STREET, home_count))
 

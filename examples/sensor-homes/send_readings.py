@@ -1,6 +1,6 @@
 """Sends one report of every home: a batch for each street, with the street as partition key.
 
-All reports of a home are thus in one partition, so that whoever reads the partition can add them up alone.
+All reports of a home are therefore in one partition, and the reader of the partition can add them up alone.
 """
 
 import json

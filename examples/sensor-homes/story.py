@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 300
 
 
 class Consumer:
-    """A consumer process. All consumers tell their news to one list."""
+    """A consumer process. All consumers report to one list."""
 
     def __init__(self, name, arguments, news):
         self.name = name
@@ -38,7 +38,7 @@ class Consumer:
             news.append((self.name, *line.rstrip("\n").split("\t")))
 
     def kill(self):
-        """As a power cut would: without a word to anybody."""
+        """Kills the process like a power cut: nothing is closed."""
         self.process.kill()
         self.process.wait()
 
@@ -102,7 +102,7 @@ class Story:
             self.consumers[name] = Consumer(name, self.arguments, self.news)
 
     def report(self, number):
-        """Every home sends one report; gives the sending process."""
+        """Sends one report of every home; returns the sending process."""
         command = [sys.executable, str(FOLDER / "send_readings.py"), self.connection_string, self.hub, str(self.home_count), str(number)]
         return Sending(subprocess.Popen(command))
 
@@ -122,19 +122,19 @@ class Story:
         return {item[2] for item in self.told("claim", name)}
 
     def owned_last(self, name):
-        """The partitions whose last claim was by this consumer."""
+        """Returns the partitions whose last claim was by this consumer."""
         owners = {item[2]: item[0] for item in self.told("claim")}
         return {partition for partition, owner in owners.items() if owner == name}
 
     def ends(self):
-        """The last sequence number of each partition, as the hub tells it."""
+        """Returns the last sequence number of each partition, from the hub."""
         create = EventHubConsumerClient.from_connection_string
         with create(self.connection_string, GROUP, eventhub_name=self.hub) as client:
             of = lambda partition: client.get_partition_properties(partition)["last_enqueued_sequence_number"]  # noqa: E731
             return {partition: of(partition) for partition in client.get_partition_ids()}
 
     def written(self):
-        """Up to which number the files count."""
+        """Returns the numbers up to which the files count."""
         folders = self.folder.glob("partition-*")
         found = {folder.name.removeprefix("partition-"): [int(path.stem) for path in folder.glob("*.json")] for folder in folders}
         return {partition: max(numbers, default=-1) for partition, numbers in found.items()}
@@ -162,7 +162,7 @@ class Sending:
 
 
 def expectation(home_count):
-    """What the sums must be, and how many readings are in them."""
+    """Returns the expected sums, and the number of readings in them."""
     homes, reading_count = {}, 0
     for home in range(home_count):
         minutes = homes[name(home)] = {}

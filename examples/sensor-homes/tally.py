@@ -1,8 +1,9 @@
-"""The aggregates of one partition, and the files in which they outlive whoever made them.
+"""The aggregates of one partition, and the files that store them.
 
-A file holds all aggregates of the events up to one sequence number, and that number is its name. Events of a partition have one order, so
-whoever counts up to the same number writes the same file: a consumer that has lost the partition and does not know it yet cannot do harm
-with a late write. The file with the highest number is the truth.
+A file contains all aggregates of the events up to one sequence number, and that number is its name. Events of a
+partition have one order, so all consumers that count up to the same number write the same file: a late write of a
+consumer that has lost the partition without noticing does no harm. The file with the highest number is
+authoritative.
 """
 
 import json
@@ -17,23 +18,25 @@ class Tally:
     def __init__(self, folder, partition):
         self.folder = pathlib.Path(folder) / f"partition-{partition}"
         self.folder.mkdir(parents=True, exist_ok=True)
-        # By home, minute and kind: how many readings, their sum, the least and the greatest.
+        # By home, minute and kind: the number of readings, their sum, the minimum and the maximum.
         self.homes = {}
         self.number = self.written = self.load()
 
     def load(self):
-        """Takes over what is written. Gives the number up to which it counts."""
+        """Loads the newest file. Returns the number up to which it counts."""
         while True:
             number = max(self.numbers(), default=NOTHING)
             try:
                 self.homes = json.loads(self.path(number).read_text()) if number > NOTHING else {}
                 return number
             except FileNotFoundError:
-                # Somebody has written the next one meanwhile, and removed this.
+                # Another consumer has written the next file meanwhile, and removed this one.
                 continue
 
     def add(self, number, report):
-        """Counts an event, unless it is counted already. One that is missing before it would be lost for good, so that is an error."""
+        """Counts an event, unless it is already counted. A missing event before it would be lost for good, so that is
+        an error.
+        """
         if number <= self.number:
             return
         if number != self.number + 1:
@@ -46,7 +49,7 @@ class Tally:
         self.number = number
 
     def write(self):
-        """In one piece: a file is there as a whole or not at all."""
+        """Writes the file atomically."""
         if self.number == self.written:
             return
         half = self.folder / f"{uuid.uuid4()}.half"
