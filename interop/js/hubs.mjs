@@ -49,7 +49,7 @@ export class Reader {
   }
 
   async receive(count) {
-    await until(() => this.errors.length > 0 || this.events.length >= count, `${count} events; ${this.events.length} came`);
+    await until(() => this.errors.length > 0 || this.events.length >= count, `${count} events; ${this.events.length} arrived`);
     assert.deepEqual(this.errors, []);
     return this.events;
   }

@@ -317,7 +317,7 @@ async fn keep(
 
 /// A hold on a large body. The body is kept until every hold is dropped, even if its message is gone.
 #[derive(Clone, Debug)]
-pub struct BodyHold(#[expect(dead_code, reason = "only its being there counts")] Arc<()>);
+pub struct BodyHold(#[expect(dead_code, reason = "only its presence counts")] Arc<()>);
 
 /// The large bodies with a hold.
 #[derive(Default)]

@@ -80,7 +80,7 @@ async fn post(transaction: &Transaction<'_>, sender: &mut Sender, body: &str) ->
 }
 
 async fn received(receiver: &mut Receiver) -> Result<Delivery<String>> {
-    Ok(timeout(PATIENCE, receiver.recv()).await.context("no message came")??)
+    Ok(timeout(PATIENCE, receiver.recv()).await.context("no message arrived")??)
 }
 
 async fn is_silent(receiver: &mut Receiver) -> bool {

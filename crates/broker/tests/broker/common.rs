@@ -68,7 +68,7 @@ impl TestPeer {
     pub(crate) async fn next(&mut self) -> Reply {
         while self.ready.is_empty() {
             let batch = tokio::time::timeout(Duration::from_secs(10), self.incoming.recv()).await;
-            let replies = batch.expect("a reply comes").expect("the channel is open");
+            let replies = batch.expect("a reply arrives").expect("the channel is open");
             self.ready.extend(replies.into_iter().flat_map(one_by_one));
         }
         self.ready.pop_front().unwrap()

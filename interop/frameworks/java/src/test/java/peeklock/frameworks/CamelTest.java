@@ -99,7 +99,7 @@ class CamelTest {
         Set<String> received = new TreeSet<>();
         while (received.size() < sent.size()) {
             Exchange event = consumer.receive("seda:measured", WAIT_MS);
-            assertNotNull(event, "only these came: " + received);
+            assertNotNull(event, "received only: " + received);
             received.add(event.getMessage().getBody(String.class));
             consumer.doneUoW(event);
         }
