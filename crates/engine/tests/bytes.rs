@@ -550,6 +550,28 @@ fn a_body_of_a_later_group_is_rejected() {
     assert_eq!(early, Err(DecodeError::Value("body")));
 }
 
+/// No queue assigns 0, so a journal that contains it is damaged; a snapshot could not store such a message.
+#[test]
+fn a_reserved_number_below_the_first_is_rejected() {
+    let number = SequenceNumber(0);
+    let attributes = Attributes {
+        scheduled_for: Some(Timestamp::from_millis(1)),
+        reserved: Some(Reserved { entity: EntityId(0), sequence_number: number }),
+        ..Attributes::default()
+    };
+    let Fact::Enqueued { body, .. } = enqueued(0, 11) else { panic!("a message") };
+    let fact = Fact::Enqueued {
+        entity: EntityId(0),
+        sequence_number: number,
+        enqueued_at: Timestamp::from_millis(0),
+        body,
+        size_bytes: 0,
+        attributes: Some(Box::new(attributes)),
+    };
+    assert!(engine_after(&[]).apply(&fact).is_err());
+    use_it(engine_after(&[fact]));
+}
+
 #[test]
 fn a_record_of_a_body_in_its_own_group_is_short() {
     let mut bytes = Vec::new();

@@ -297,7 +297,8 @@ impl Queue {
         let reserved = attributes.reserved.filter(|reserved| reserved.entity == self.entity)?;
         let number = reserved.sequence_number;
         let is_scheduled = attributes.scheduled_for.is_some_and(|due| due > now);
-        let is_free = number < self.next_number && self.sub_queue_of(number).is_none();
+        let is_assigned = (SequenceNumber::FIRST..self.next_number).contains(&number);
+        let is_free = is_assigned && self.sub_queue_of(number).is_none();
         (is_scheduled && is_free).then_some(number)
     }
 
