@@ -39,7 +39,7 @@ fn is_installed() -> Result<bool> {
     Ok(command.status()?.success())
 }
 
-/// A line of `cargo tree`: the name, the version with the source if it is not crates.io, and the licence.
+/// Returns a line of `cargo tree` for each package: the name, the version with the source if it is not crates.io, and the licence.
 fn packages() -> Result<Vec<String>> {
     let mut command = workspace::cargo()?;
     command.args(["tree", "--workspace", "--all-features", "--edges", "normal,build,dev"]);
@@ -55,7 +55,7 @@ fn packages() -> Result<Vec<String>> {
         .collect())
 }
 
-/// What deny.toml does not allow about a package.
+/// Returns the first rule of deny.toml that a package breaks, as a sentence.
 fn fault(package: &str, allowed: &[String], banned: &[String]) -> Option<String> {
     let (package, licence) = package.split_once('|')?;
     let name = package.split(' ').next().unwrap_or_default();
@@ -71,7 +71,7 @@ fn fault(package: &str, allowed: &[String], banned: &[String]) -> Option<String>
     }
 }
 
-/// The strings of an array in a section of a TOML text.
+/// Returns the strings of an array in a section of a TOML text.
 fn list(text: &str, section: &str, key: &str) -> Result<Vec<String>> {
     let array = || {
         let (_, rest) = text.split_once(&format!("\n[{section}]\n"))?;

@@ -10,7 +10,7 @@ use crate::{process, workspace};
 const PROGRAM: &str = "peeklock-fuzz";
 const TARGETS: [&str; 5] = ["codec", "connection", "filter", "json", "xml"];
 const SECONDS_DEFAULT: u32 = 60;
-/// Enough for the corpus and some hundred thousand mutations in every test run.
+/// The time for each target in a test run: enough for the corpus and some hundred thousand mutations.
 const SECONDS_SHORT: u32 = 8;
 
 pub(crate) fn run(arguments: &[String]) -> Result<Counts> {

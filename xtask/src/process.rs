@@ -21,7 +21,7 @@ pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Like `succeeds`, but a failure is an error, for steps that all later ones need.
+/// Runs a program like `succeeds`, but returns an error if it fails. For steps that all later steps need.
 pub(crate) fn must_succeed(command: &mut Command) -> Result<()> {
     if !succeeds(command)? {
         bail!("{} failed", name(command));

@@ -11,9 +11,9 @@ use crate::{process, workspace};
 const PROGRAM: &str = "peeklock-sim";
 /// The file with the seeds that have failed once.
 const KNOWN: &str = "sim/seeds.txt";
-/// Seeds of a full test run. They take approximately a minute.
+/// The number of seeds in a full test run, which take approximately a minute.
 const SEEDS_SHORT: &str = "100";
-/// Seeds of a quick test run.
+/// The number of seeds in a quick test run.
 const SEEDS_QUICK: &str = "6";
 
 /// Without arguments, runs the seeds of a full test run; otherwise passes the arguments to the simulator.
@@ -30,7 +30,7 @@ pub(crate) fn build() -> Result<()> {
 }
 
 /// Runs every seed that has failed once, and a hundred that the commit determines: a second run of a commit repeats the first, and each
-/// commit adds runs that no commit before it has had.
+/// commit adds runs that no earlier commit had.
 pub(crate) fn short() -> Result<Counts> {
     simulate(&["--known", KNOWN, "--seeds", SEEDS_SHORT])
 }
@@ -46,7 +46,7 @@ fn simulate(seeds: &[&str]) -> Result<Counts> {
     process::counted(&mut command, seed_counts)
 }
 
-/// The first twelve digits of the commit's hash as a number; 1 outside of a repository.
+/// Returns the first twelve digits of the commit's hash as a number; 1 outside of a repository.
 fn first_seed() -> Result<u64> {
     let mut git = Command::new("git");
     let hash = git.current_dir(workspace::root()?).args(["rev-parse", "--short=12", "HEAD"]).output();
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_come_from_the_last_line() {
+    fn counts_are_read_from_the_last_line() {
         let lines = ["seed 3: …", "34 seeds, 2.1 simulated hours in 60.0 s, 1 failed"].map(str::to_owned);
         assert_eq!(seed_counts(&lines), Counts { passed: 33, failed: 1 });
         assert_eq!(seed_counts(&[]), Counts::default());

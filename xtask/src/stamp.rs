@@ -13,7 +13,7 @@ pub(crate) fn is_current(folder: &Path, list: &Path) -> Result<bool> {
     Ok(fs::read_to_string(folder.join(FILE)).is_ok_and(|found| found == hash))
 }
 
-/// Call it last, so that an interrupted installation starts over.
+/// Writes the stamp. Callers do this last, so that an interrupted installation starts over.
 pub(crate) fn write(folder: &Path, list: &Path) -> Result<()> {
     let path = folder.join(FILE);
     fs::write(&path, hash_of(list)?).with_context(|| format!("cannot write {}", path.display()))

@@ -9,7 +9,7 @@ use crate::counts::{self, Counts, Part};
 use crate::{check, fuzz, interop, process, sim, workspace};
 
 const USAGE: &str = "usage: cargo xtask test [--quick | --only PART[,PART] [-k NAME]]";
-/// The parts in the order in which `cargo xtask test` starts them. The last two are contained in `python` and in `cargo`.
+/// The parts, in the order in which `cargo xtask test` starts them. The last two are contained in `python` and in `cargo`.
 const PARTS: [&str; 14] = [
     "check",
     "cargo",
@@ -29,9 +29,9 @@ const PARTS: [&str; 14] = [
 /// Parts that have no tests to choose from.
 const WITHOUT_NAMES: [&str; 3] = ["check", "rustdoc", "sim"];
 
-/// Parts of the names of the slowest Rust tests. `--quick` leaves them out.
+/// Fragments of the names of the slowest Rust tests, which `--quick` leaves out.
 const SLOW: [&str; 4] = ["stress::", "floods::", "slow::", "large::"];
-/// Cases of each property test in a quick run, where the test does not set its own number.
+/// The number of cases of each property test in a quick run, where the test does not set its own number.
 const QUICK_CASES: &str = "32";
 
 pub(crate) fn run(arguments: &[String]) -> Result<Counts> {
@@ -76,7 +76,7 @@ fn part_named(name: &str) -> Result<&'static str> {
     known.with_context(|| format!("'{name}' is not a part; the parts are {}", PARTS.join(", ")))
 }
 
-/// Runs every part. The cheap ones run first, so that most failures are reported early.
+/// Runs every part. The cheap parts run first, so that most failures are reported early.
 fn all() -> Counts {
     let mut parts = vec![Part::of("check", check::code)];
     let broker = build(&mut parts);
@@ -87,7 +87,7 @@ fn all() -> Counts {
     counts::report(&parts)
 }
 
-/// Runs what a developer needs before each commit.
+/// Runs the checks that a developer needs before each commit.
 fn quick() -> Counts {
     let mut parts = vec![Part::of("check", check::code)];
     let broker = build(&mut parts);
@@ -141,7 +141,7 @@ fn build(parts: &mut Vec<Part>) -> Result<PathBuf> {
     broker
 }
 
-/// The SDK tests mostly wait for timers and sockets, so parts that compute run at the same time. Their output is interleaved.
+/// Runs the SDK tests, which mostly wait for timers and sockets, at the same time as the parts that compute. Their output is interleaved.
 fn beside_each_other(broker: &Result<PathBuf>) -> Vec<Part> {
     let computed = || {
         vec![
@@ -156,7 +156,7 @@ fn beside_each_other(broker: &Result<PathBuf>) -> Vec<Part> {
     at_once(&[&computed, &python, &js])
 }
 
-/// The SDKs whose tests must be compiled. They do not run at the same time as the parts that compute.
+/// Runs the SDK tests that must be compiled, after the parts that compute.
 fn second_wave(broker: &Result<PathBuf>) -> Vec<Part> {
     let go = || vec![interop_part("go", broker)];
     let java = || vec![interop_part("java", broker), interop_part("frameworks", broker)];
@@ -246,7 +246,7 @@ fn nextest_counts(lines: &[String], chosen: bool) -> Counts {
     Counts { passed: number_before(line, "passed"), failed: bad + skipped }
 }
 
-/// The number in front of a word: `3` in `… 3 failed; …`; zero if there is none.
+/// Returns the number in front of a word: `3` in `… 3 failed; …`; zero if there is none.
 pub(crate) fn number_before(line: &str, word: &str) -> u64 {
     let Some((before, _)) = line.split_once(&format!(" {word}")) else { return 0 };
     let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn nextest_counts_come_from_its_summary() {
+    fn nextest_counts_are_read_from_the_summary() {
         let text = "     Summary [   1.234s] 34 tests run: 33 passed (1 slow), 1 failed, 2 skipped";
         assert_eq!(nextest_counts(&lines(text), false), Counts { passed: 33, failed: 3 });
         assert_eq!(nextest_counts(&lines(text), true), Counts { passed: 33, failed: 1 });

@@ -11,7 +11,7 @@ use crate::process;
 pub(crate) const BROKER_VARIABLE: &str = "PEEKLOCK_BIN";
 const BROKER_PACKAGE: &str = "peeklock-cli";
 const BROKER: &str = "peeklock";
-/// Features of a test build: interop tests move the clock of the broker.
+/// The features of a test build. Interop tests move the clock of the broker.
 pub(crate) const TEST_FEATURES: [&str; 2] = ["--features", "peeklock-cli/test-clock"];
 
 pub(crate) fn root() -> Result<PathBuf> {
@@ -27,7 +27,7 @@ pub(crate) fn target() -> Result<PathBuf> {
     })
 }
 
-/// `cargo` in the repository, with the toolchain that runs this program.
+/// Returns `cargo` in the repository, with the toolchain that runs this program.
 pub(crate) fn cargo() -> Result<Command> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -62,7 +62,7 @@ pub(crate) fn build_program(package: &str) -> Result<()> {
     process::must_succeed(cargo()?.args(["build", "--profile", "test", "--package", package]))
 }
 
-/// A program that was built with the tests.
+/// Returns the path of a program that was built with the tests.
 pub(crate) fn program(name: &str) -> Result<PathBuf> {
     binary(&target()?.join("debug").join(name))
 }

@@ -1,5 +1,5 @@
-//! The crates of the workspace depend on each other exactly as the table *Dependencies* shows. Tests may depend on more: dev-dependencies
-//! are exempt.
+//! Checks that the crates of the workspace depend on each other exactly as the table *Dependencies* shows. Dev-dependencies are exempt,
+//! because tests may depend on more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::workspace;
 const HEADING: &str = "## Dependencies";
 const PREFIX: &str = "peeklock-";
 
-/// For each crate the crates that it depends on. Names have no prefix.
+/// The dependencies of each crate. Names have no prefix.
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
 pub(super) fn faults(text: &str) -> Result<Vec<String>> {
@@ -21,7 +21,7 @@ pub(super) fn faults(text: &str) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// A crate may depend on crates in rows above its own only, so that the table reads from the bottom of the system to its top.
+/// Returns the dependencies on crates that are not in a row above. The table must read from the bottom of the system to its top.
 fn out_of_order(rows: &[Vec<&str>]) -> Vec<String> {
     let mut above = BTreeSet::new();
     let mut faults = Vec::new();
@@ -37,7 +37,7 @@ fn drawn(rows: &[Vec<&str>]) -> Edges {
     rows.iter().flat_map(|row| names(row[0]).map(|name| (name, names(row[1]).collect()))).collect()
 }
 
-/// The names between backticks.
+/// Returns the names between backticks.
 fn names(cell: &str) -> impl Iterator<Item = String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned)
 }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_come_from_the_tree() {
+    fn edges_are_read_from_the_tree() {
         let tree = "0peeklock-types v0.1.0 (/x)\n\n0peeklock-engine v0.1.0 (/y)\n1peeklock-types v0.1.0 (/x)\n1slab v0.4.11\n\n0xtask v0.1.0 (/z)\n\
                     1anyhow v1.0.0\n";
         assert_eq!(edges_in(tree), edges(&[("types", &[]), ("engine", &["types"]), ("xtask", &[])]));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_stands_below_those_on_which_it_depends() {
+    fn a_crate_is_in_a_row_below_its_dependencies() {
         let rows = |text: &'static str| {
             vec![vec!["`types`", ""], vec!["`engine`, `hubs`", text], vec!["`broker`", "`engine`"]]
         };

@@ -1,9 +1,9 @@
-//! Every path that ARCHITECTURE.md names must exist.
+//! Checks that every path that ARCHITECTURE.md names exists.
 
 use std::fs;
 use std::path::Path;
 
-/// The paths in the text that do not exist.
+/// Returns the paths in the text that do not exist.
 pub(super) fn faults(root: &Path, text: &str) -> Vec<String> {
     let paths = paths_in(text);
     if paths.is_empty() {
@@ -13,7 +13,7 @@ pub(super) fn faults(root: &Path, text: &str) -> Vec<String> {
     missing.map(|path| format!("it names `{path}`, which does not exist")).collect()
 }
 
-/// The spans between single backticks that are paths of this repository.
+/// Returns the spans between single backticks that are paths of this repository.
 fn paths_in(text: &str) -> Vec<String> {
     outside_fences(text).lines().flat_map(spans).filter(|span| is_path(span)).map(str::to_owned).collect()
 }
@@ -26,8 +26,8 @@ fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// A path has a slash or the ending of a source file, and consists of name characters only. So addresses such as
-/// `orders/$DeadLetterQueue` and commands with blanks are not paths.
+/// Returns whether a span is a path: it has a slash or the ending of a source file, and consists of name characters only. So addresses such
+/// as `orders/$DeadLetterQueue` and commands with blanks are not paths.
 fn is_path(span: &str) -> bool {
     let is_name_character = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '*');
     let has_file_ending =
@@ -36,7 +36,7 @@ fn is_path(span: &str) -> bool {
     starts_as_name && span.chars().all(is_name_character) && (span.contains('/') || has_file_ending)
 }
 
-/// A path starts at the root, at `crates`, or anywhere in a crate (`src/queue/lock.rs`, `lock.rs`).
+/// Returns whether a path exists. It may start at the root, at `crates`, or anywhere in a crate (`src/queue/lock.rs`, `lock.rs`).
 fn exists(root: &Path, path: &str) -> bool {
     let path = path.trim_end_matches(['*', '/']);
     root.join(path).exists()

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-/// The rows of the first table below a heading, without the head. Each row has `columns` cells.
+/// Returns the rows of the first table below a heading, without the head. Each row has `columns` cells.
 pub(super) fn rows<'a>(text: &'a str, heading: &str, columns: usize) -> Result<Vec<Vec<&'a str>>> {
     let mut lines = text.lines().skip_while(|line| *line != heading).skip(1);
     let lines = lines.by_ref().take_while(|line| !line.starts_with("## "));
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_those_of_the_first_table_below_the_heading() {
+    fn rows_are_read_from_the_first_table_below_the_heading() {
         let text = "## One\n| x | y |\n| - | - |\n| 0 | 0 |\n\n## Two\nText.\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n| 3 | |\n\nMore.\n\
                     | z | z |\n";
         assert_eq!(rows(text, "## Two", 2).unwrap(), [["1", "2"], ["3", ""]]);

@@ -1,4 +1,4 @@
-//! A word of the table *Vocabulary* has one meaning: a type with exactly that name is defined only in the files that the table allows.
+//! Checks the table *Vocabulary*: a type with exactly the name of a word is defined only in the files that the table allows.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(super) fn faults(root: &Path, text: &str) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// The type names are the spans of the first cell that start with a capital letter.
+/// Returns the type names of a row: the spans of the first cell that start with a capital letter.
 fn words_in(names: &str, places: &str) -> Vec<Word> {
     let spans = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let types = spans(names).into_iter().filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()));
@@ -48,7 +48,7 @@ fn misused(words: &[Word], file: &Path, source: &str) -> Vec<String> {
         .collect()
 }
 
-/// The name of the type that a line defines: `Lane` in `pub(crate) struct Lane {`.
+/// Returns the name of the type that a line defines: `Lane` in `pub(crate) struct Lane {`.
 fn type_defined_in(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let line = match line.strip_prefix("pub") {
@@ -61,7 +61,7 @@ fn type_defined_in(line: &str) -> Option<&str> {
     Some(&rest[..end])
 }
 
-/// The Rust files of the repository, relative to its root.
+/// Returns the Rust files of the repository, relative to its root.
 fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders: Vec<PathBuf> = FOLDERS.iter().map(PathBuf::from).collect();

@@ -8,11 +8,11 @@ use anyhow::Result;
 use crate::counts::Counts;
 use crate::{process, workspace};
 
-/// A package that hangs fails instead of stopping the run.
+/// The time limit of a package. A package that hangs fails instead of stopping the run.
 const TIMEOUT: &str = "-timeout=10m";
-/// The tests mostly wait for sockets, so more of them than cores run at once.
+/// The number of tests at the same time. The tests mostly wait for sockets, so more of them than cores run at once.
 const AT_ONCE: &str = "-parallel=8";
-/// Without it, Go would return cached results although the broker has changed.
+/// Disables the cache of results, because Go does not notice that the broker has changed.
 const UNCACHED: &str = "-count=1";
 
 pub(crate) fn go(broker: &Path, only: Option<&str>) -> Result<Counts> {
@@ -23,8 +23,8 @@ pub(crate) fn go(broker: &Path, only: Option<&str>) -> Result<Counts> {
     process::counted(command.arg("./..."), go_counts)
 }
 
-/// Counts lines like `--- PASS: TestName (0.01s)`, without the indented ones of subtests. A skipped test counts as failed,
-/// and so does a package that did not build.
+/// Counts lines like `--- PASS: TestName (0.01s)`, without the indented lines of subtests. A skipped test counts as failed, and so does a
+/// package that did not build.
 fn go_counts(lines: &[String]) -> Counts {
     let count = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count() as u64;
     let unbuilt =
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_come_from_the_results_of_go() {
+    fn counts_are_read_from_the_results_of_go() {
         let text = "=== RUN   TestA\n--- PASS: TestA (0.05s)\n    --- PASS: TestA/part (0.01s)\n--- FAIL: TestB (1.00s)\n\
                     --- SKIP: TestC (0.00s)\nFAIL\nFAIL\tpeeklock/interop/x\t1.2s\nFAIL\tpeeklock/interop/y [build failed]";
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();

@@ -36,7 +36,7 @@ fn surefire_counts(lines: &[String]) -> Counts {
     Counts { passed: number_of(line, "Tests run: ").saturating_sub(numbers), failed: numbers }
 }
 
-/// The number after a label: `9` in `Tests run: 9, …`; zero if there is none.
+/// Returns the number after a label: `9` in `Tests run: 9, …`; zero if there is none.
 fn number_of(line: &str, label: &str) -> u64 {
     let Some((_, behind)) = line.split_once(label) else { return 0 };
     behind.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_come_from_the_summary_of_surefire() {
+    fn counts_are_read_from_the_summary_of_surefire() {
         let text = "[INFO] Tests run: 4, Failures: 0, Errors: 0, Skipped: 0, Time elapsed: 1.2 s -- in a.B\n[INFO] Results:\n\
                     [ERROR] Tests run: 9, Failures: 1, Errors: 2, Skipped: 1\n[INFO] BUILD FAILURE";
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();

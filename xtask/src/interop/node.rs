@@ -8,12 +8,12 @@ use anyhow::Result;
 use crate::counts::Counts;
 use crate::{process, stamp, workspace};
 
-/// A file that hangs fails instead of stopping the run.
+/// The time limit of a file. A file that hangs fails instead of stopping the run.
 const FILE_TIMEOUT: &str = "--test-timeout=300000";
-/// Two test files at once: as many as the smallest machine has cores.
+/// The number of test files at the same time: the cores of the smallest machine.
 const FILES_AT_ONCE: &str = "--test-concurrency=2";
 const FOLDER: &str = "interop/js/test";
-/// Tests of a quick run.
+/// The test files of a quick run.
 const SMOKE: [&str; 4] = ["send_receive", "settle", "topics", "hubs_send"];
 
 pub(crate) fn js(broker: &Path, only: Option<&str>) -> Result<Counts> {
@@ -62,7 +62,7 @@ fn node_tests(files: Vec<String>, broker: &Path, only: Option<&str>) -> Result<C
     process::counted(&mut command, |lines| node_counts(lines, only.is_some()))
 }
 
-/// The test files of a folder: node 20 does not search a folder for tests.
+/// Returns the test files of a folder. Node 20 does not search a folder for tests.
 fn test_files(folder: &str) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for entry in workspace::root()?.join(folder).read_dir()? {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_come_from_the_closing_lines_of_node() {
+    fn counts_are_read_from_the_closing_lines_of_node() {
         let text = "✔ one (1ms)\nℹ tests 4\nℹ pass 2\nℹ fail 1\nℹ cancelled 0\nℹ skipped 1\nℹ todo 0";
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         assert_eq!(node_counts(&lines, false), Counts { passed: 2, failed: 2 });

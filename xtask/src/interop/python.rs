@@ -10,7 +10,7 @@ use crate::counts::Counts;
 use crate::test::number_before;
 use crate::{process, stamp, workspace};
 
-/// Tests of a quick run: a few of each subject, with the synchronous client only.
+/// The tests of a quick run: a few of each subject, with the synchronous client only.
 const SMOKE: [&str; 5] =
     ["test_send.py", "test_settle.py", "test_sessions.py", "test_eventhub_send.py", "-k=not asyncio"];
 
@@ -49,7 +49,7 @@ pub(crate) fn pytest_in(
     process::counted(&mut command, pytest_counts)
 }
 
-/// The environment with the committed requirements. A change of them builds a new one.
+/// Returns the environment with the committed requirements. Changed requirements lead to a new environment.
 fn environment(requirements: &Path, name: &str) -> Result<PathBuf> {
     let folder = workspace::target()?.join(name);
     if stamp::is_current(&folder, requirements)? {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_come_from_the_summary_of_pytest() {
+    fn counts_are_read_from_the_summary_of_pytest() {
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let mixed = "=== short test summary info ===\n=== 2 failed, 40 passed, 1 skipped, 3 errors in 61.20s (0:01:01) ===";
         assert_eq!(pytest_counts(&lines(mixed)), Counts { passed: 40, failed: 6 });
