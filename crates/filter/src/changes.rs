@@ -23,7 +23,7 @@ pub enum Change {
     },
 }
 
-/// A tag, a code, and two lengths of up to five bytes.
+/// The size of everything but the name and the value: a tag, a code, and two lengths of up to five bytes.
 const CHANGE_OVERHEAD_BYTES: usize = 12;
 
 impl Change {

@@ -37,7 +37,7 @@ pub(crate) fn relate(left: &ValueRef<'_>, right: &ValueRef<'_>) -> Relation {
     }
 }
 
-/// Relates a value to a text that may write a value of its kind.
+/// Relates a value to a text that may be the text form of a value of the same kind.
 fn relate_text(text: &str, other: &ValueRef<'_>) -> Relation {
     let relation = match other {
         ValueRef::Uuid(uuid) => guid::parse(text).map(|parsed| Relation::Equal(parsed == *uuid)),
@@ -77,7 +77,7 @@ fn compare_mixed(whole: i64, number: f64) -> Option<Ordering> {
     if number < -TWO_TO_63 {
         return Some(Ordering::Greater);
     }
-    #[allow(clippy::cast_possible_truncation, reason = "in range, and cut on purpose")]
+    #[allow(clippy::cast_possible_truncation, reason = "the number is in range and has no fraction")]
     let truncated = number.trunc() as i64;
     let behind_point = if number.fract() > 0.0 {
         Ordering::Less
@@ -91,7 +91,7 @@ fn compare_mixed(whole: i64, number: f64) -> Option<Ordering> {
 
 /// Returns the whole number that a double represents, if it is one.
 pub(crate) fn as_whole(number: f64) -> Option<i64> {
-    #[allow(clippy::cast_possible_truncation, reason = "compared right after")]
+    #[allow(clippy::cast_possible_truncation, reason = "the next line compares the result with the double")]
     let whole = number.trunc() as i64;
     (compare_mixed(whole, number) == Some(Ordering::Equal)).then_some(whole)
 }

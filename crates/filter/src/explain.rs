@@ -103,7 +103,7 @@ impl<'m> Explainer<'m> {
         self.matched(met.collect::<Vec<_>>().join(", "), script)
     }
 
-    /// A match counts only if the action succeeds as well.
+    /// Returns the answer for a filter that matches. The rule matches only if its action succeeds as well.
     fn matched(&self, why: String, script: Option<&Script>) -> Answer {
         match script.map(|script| script.run(self.rule, self.message, &self.ids, self.steps)) {
             Some(Err(fault)) => (Decision::Error, format!("{why}; but the action fails: {fault}")),

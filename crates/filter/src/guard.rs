@@ -1,8 +1,8 @@
 //! Finds SQL filters that begin with an equality by hash, so that `tenant = 'a' AND …` does not run for the messages of other tenants.
 //!
 //! `AND` stops at its first false condition, so a filter whose first condition is false is false. The filters are indexed by the value in
-//! that condition. If the message has a value of another kind, or none, the filter has to run: the first is an error of the filter, and the
-//! second does not decide it.
+//! that condition. If the message has a value of another kind, or none, the filter has to run: on a value of another kind it fails, and a
+//! missing value makes only the first condition unknown.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Class {
 struct Shape {
     field: Field,
     class: Class,
-    /// The equality is the whole filter: an unknown value is no match.
+    /// Whether the equality is the whole filter. If so, a message without a value does not match.
     is_whole: bool,
 }
 

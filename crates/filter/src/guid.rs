@@ -16,7 +16,7 @@ pub(crate) fn print(guid: &[u8; 16]) -> String {
     Uuid::from_bytes(*guid).to_string()
 }
 
-/// Returns the GUID of version 4 with this number out of all that one seed gives.
+/// Returns the version 4 GUID with this number in the sequence that belongs to the seed.
 pub(crate) fn random(seed: u64, number: u64) -> [u8; 16] {
     let first = mix(seed ^ mix(number.wrapping_mul(2)));
     let second = mix(seed ^ mix(number.wrapping_mul(2).wrapping_add(1)));
@@ -24,7 +24,7 @@ pub(crate) fn random(seed: u64, number: u64) -> [u8; 16] {
     Builder::from_random_bytes(bytes).into_uuid().into_bytes()
 }
 
-/// SplitMix64: every bit of the input reaches every bit of the output.
+/// Mixes a number as SplitMix64 does: every bit of the input affects every bit of the output.
 fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

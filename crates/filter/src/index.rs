@@ -25,7 +25,7 @@ pub(crate) enum Field {
 pub(crate) struct Correlation<K> {
     pub(crate) key: K,
     pub(crate) name: RuleName,
-    /// Sorted by field, so that equal sets of fields are equal lists.
+    /// The conditions, sorted by field, so that equal sets of fields are equal lists.
     pub(crate) conditions: Vec<Condition>,
     pub(crate) script: Option<Script>,
 }
@@ -67,7 +67,8 @@ pub(crate) fn value_of<'m, 'v>(field: Field, message: &'m Message<'v>) -> Option
     (!value.is_null()).then_some(value)
 }
 
-/// Compares like `=` in a filter, except that a text never equals a time or a duration, because both places have their own types for those.
+/// Compares like `=` in a filter, except that a text never equals a time or a duration: a correlation filter can contain a time or a duration
+/// itself.
 fn is_same(left: &ValueRef<'_>, right: &ValueRef<'_>) -> bool {
     let has_time = |value: &ValueRef<'_>| matches!(value, ValueRef::Time(_) | ValueRef::Span(_));
     let has_text = |value: &ValueRef<'_>| matches!(value, ValueRef::Text(_));

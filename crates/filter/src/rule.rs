@@ -107,7 +107,7 @@ impl fmt::Debug for RuleName {
     }
 }
 
-/// Which messages a subscription gets, and how its copies are changed.
+/// A rule of a subscription: which messages it gets, and how its copies are changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub name: RuleName,

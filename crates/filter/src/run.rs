@@ -309,11 +309,11 @@ impl<'r> Run<'r> {
                 self.whole(node, operator, left, right).map(ValueRef::Long)
             }
             (ValueRef::Double(left), ValueRef::Double(right)) => self.double(node, operator, left, right),
-            #[allow(clippy::cast_precision_loss, reason = "a calculation with a double is a double's")]
+            #[allow(clippy::cast_precision_loss, reason = "arithmetic with a double uses doubles")]
             (ValueRef::Long(left), ValueRef::Double(right)) => {
                 self.double(node, operator, left as f64, right)
             }
-            #[allow(clippy::cast_precision_loss, reason = "a calculation with a double is a double's")]
+            #[allow(clippy::cast_precision_loss, reason = "arithmetic with a double uses doubles")]
             (ValueRef::Double(left), ValueRef::Long(right)) => {
                 self.double(node, operator, left, right as f64)
             }
@@ -341,7 +341,7 @@ impl<'r> Run<'r> {
         result.ok_or_else(|| self.overflow(node))
     }
 
-    /// A result that is too large is infinite.
+    /// Calculates with doubles. A result that is too large is infinite.
     fn double(&self, node: &Node, operator: Operator, left: f64, right: f64) -> Result<ValueRef<'r>, Fault> {
         let result = match operator {
             Operator::Add => left + right,

@@ -31,7 +31,7 @@ pub enum Outcome {
         /// One further copy for each matching rule with an action.
         changed: Vec<Changed>,
     },
-    /// A rule failed. If several failed, the first one by name.
+    /// A rule failed. If several failed, this is the first one by name.
     Error { rule: RuleName, reason: String },
 }
 
@@ -320,7 +320,7 @@ impl<K: Copy + Ord + Hash> RuleSet<K> {
         hits
     }
 
-    /// Returns an error for each rule that would have to read the message, so that the message is not lost.
+    /// Returns an error for each rule that depends on the message, so that the message is not lost.
     fn unreadable(&self, reason: &str) -> Vec<Hit<'_, K>> {
         let judges = |compiled: &Compiled<K>| match compiled {
             Compiled::Open | Compiled::Closed => false,

@@ -98,7 +98,7 @@ impl SystemProperty {
         Self::ALL.into_iter().find(|property| property.name().eq_ignore_ascii_case(name))
     }
 
-    /// Returns the number in stored bytes: the index in [`Self::ALL`], to which entries are only appended.
+    /// Returns the number in stored bytes: the index in [`Self::ALL`], to which properties are only appended.
     pub(crate) fn code(self) -> u8 {
         self as u8
     }
@@ -124,7 +124,7 @@ impl SystemProperty {
         }
     }
 
-    /// Returns whether an action may set the property. The others describe what happened to the message.
+    /// Returns whether an action may set the property.
     pub fn is_settable(self) -> bool {
         self.settable() != Settable::No
     }

@@ -19,7 +19,7 @@ pub enum Value {
     Double(f64),
     Text(Arc<str>),
     Binary(Bytes),
-    /// In the byte order of the text form.
+    /// The bytes in the order of the text form.
     Uuid([u8; 16]),
     /// Milliseconds since 1970.
     Time(i64),

@@ -16,7 +16,7 @@ pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
     put_bytes(text.as_bytes(), out);
 }
 
-/// Copies, because what is kept must not hold on to a whole frame.
+/// Copies the bytes, so that a stored value does not keep a whole frame in memory.
 pub(crate) fn keep(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }
@@ -53,7 +53,7 @@ tagged_fields! { CorrelationFilter in correlation {
     PROPERTIES: properties,
 }}
 
-/// The kind, then what belongs to it.
+/// The stored form is the number of the kind, followed by the fields of that kind.
 impl Wire for Filter {
     const IS_OPEN: bool = true;
 
@@ -100,7 +100,7 @@ impl Rule {
         self.put(out);
     }
 
-    /// Takes one rule off the front and leaves what follows. The rule is as good as it was when it was written.
+    /// Decodes one rule and advances `bytes` past it. It does not validate the rule; [`Rule::check`] does.
     pub fn decode(bytes: &mut &[u8]) -> Result<Rule, DecodeError> {
         let mut decoder = Decoder::new(bytes);
         let rule = decoder.take("a rule")?;

@@ -54,7 +54,7 @@ fn removed(name: &str) -> Change {
 }
 
 #[test]
-fn statements() {
+fn statements_change_the_copy_in_order() {
     let cases = [
         ("SET color = 'red'", vec![user("color", Value::text("red"))]),
         ("set user.color = 'red';", vec![user("color", Value::text("red"))]),
@@ -66,7 +66,7 @@ fn statements() {
         ),
         ("SET total = quantity * price", vec![user("total", Value::Double(12.5))]),
         ("SET [my name] = TRUE", vec![user("my name", Value::Bool(true))]),
-        // Each statement sees the changes of the ones before it.
+        // Each statement reads the changes of earlier statements.
         ("SET a = 1; SET a = a + 1; SET b = a", vec![user("a", Value::Long(2)), user("b", Value::Long(2))]),
         ("REMOVE quantity; SET left = quantity", vec![removed("quantity"), user("left", Value::Null)]),
         ("SET x = 1; SET y = p('x')", vec![user("x", Value::Long(1)), user("y", Value::Long(1))]),
@@ -92,7 +92,7 @@ fn statements() {
 }
 
 #[test]
-fn a_property_keeps_its_kind_where_it_can() {
+fn a_property_keeps_its_kind_where_that_is_possible() {
     let cases = [
         ("SET quantity = 7.0", "quantity", Value::Long(7)),
         ("SET quantity = 7.5", "quantity", Value::Double(7.5)),
@@ -112,7 +112,7 @@ fn a_property_keeps_its_kind_where_it_can() {
 }
 
 #[test]
-fn system_properties() {
+fn an_action_sets_system_properties() {
     let cases = [
         ("SET sys.Label = 'x'", SystemProperty::Label, Value::text("x")),
         ("SET sys.Subject = 'x'", SystemProperty::Label, Value::text("x")),
@@ -202,7 +202,7 @@ fn new_ids_depend_on_the_seed() {
 }
 
 #[test]
-fn parameters_and_the_number_of_statements() {
+fn an_action_has_parameters_and_many_statements() {
     let parameters = vec![("@x".to_owned(), Value::Uuid([7; 16]).into())];
     let action = Action { expression: "SET id = @X".to_owned(), parameters };
     let mut rules = RuleSet::new();

@@ -85,7 +85,7 @@ fn any_change() -> impl Strategy<Value = Change> {
 
 proptest! {
     #[test]
-    fn rules_come_back(rules in prop::collection::vec(any_rule(), 0..4), tail in any::<[u8; 3]>()) {
+    fn rules_survive_encoding_and_decoding(rules in prop::collection::vec(any_rule(), 0..4), tail in any::<[u8; 3]>()) {
         let mut bytes = Vec::new();
         rules.iter().for_each(|rule| rule.encode(&mut bytes));
         bytes.extend_from_slice(&tail);
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rule_cut_short_is_refused(rule in any_rule(), cut in any::<prop::sample::Index>()) {
+    fn a_truncated_rule_is_rejected(rule in any_rule(), cut in any::<prop::sample::Index>()) {
         let mut bytes = Vec::new();
         rule.encode(&mut bytes);
         let mut rest = &bytes[..cut.index(bytes.len())];
@@ -109,12 +109,12 @@ proptest! {
     }
 
     #[test]
-    fn changes_come_back(changes in prop::collection::vec(any_change(), 0..6)) {
+    fn changes_survive_encoding_and_decoding(changes in prop::collection::vec(any_change(), 0..6)) {
         prop_assert_eq!(Changes::decode(&Changes::encode(&changes)), Ok(changes));
     }
 
     #[test]
-    fn views_come_back(
+    fn views_survive_encoding_and_decoding(
         system in prop::collection::vec((system_property(), any_value()), 0..5),
         user in prop::collection::vec((".{0,20}", any_value()), 0..5),
     ) {
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_are_decoded_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Changes::decode(&bytes);
         let _ = Rule::decode(&mut &bytes[..]);
         prop_assert!(Entries::of(&bytes).count() <= bytes.len());
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_parses_or_is_refused_at_a_column_inside(text in "[a-c0-9'()%_.@\\[\\]\" =<>!+*/,;ANDORTISULKE-]{0,60}") {
+    fn arbitrary_text_parses_or_the_error_has_a_column_inside_it(text in "[a-c0-9'()%_.@\\[\\]\" =<>!+*/,;ANDORTISULKE-]{0,60}") {
         for (rule, max) in [
             (rule("r", sql(&text)), text.chars().count() + 1),
             (rule_with_action("r", Filter::True, &text), text.chars().count() + 1),
@@ -173,7 +173,7 @@ fn invalid_bytes_are_reported_by_name() {
     ));
 }
 
-/// What is stored must stay readable: these bytes were written by the first version of data format 3.
+/// Stored rules must stay readable. The first version of data format 3 wrote these bytes.
 #[test]
 fn the_stored_form_of_a_rule_does_not_change() {
     let rule = Rule {

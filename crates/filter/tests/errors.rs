@@ -8,7 +8,7 @@ use peeklock_filter::{
     CorrelationFilter, Filter, Rule, RuleError, RuleName, RuleNameError, RuleSet, Value, limits,
 };
 
-/// Expression, column, and parts of the found and the expected text.
+/// Filters with the column of the error, a part of its found text, and a part of its expected text.
 const FILTERS: [(&str, usize, &str, &str); 48] = [
     ("", 1, "the end", "a property or a value"),
     ("   ", 4, "the end", "a property or a value"),
@@ -107,14 +107,14 @@ fn check(rule: &Rule, text: &str, column: usize, found_part: &str, expected_part
 }
 
 #[test]
-fn filters_that_do_not_parse() {
+fn an_invalid_filter_has_an_error_with_its_column() {
     for (text, column, found, expected) in FILTERS.into_iter().chain(SHAPES) {
         check(&rule("r", sql(text)), text, column, found, expected);
     }
 }
 
 #[test]
-fn actions_that_do_not_parse() {
+fn an_invalid_action_has_an_error_with_its_column() {
     for (text, column, found, expected) in ACTIONS {
         check(&rule_with_action("r", Filter::True, text), text, column, found, expected);
     }
@@ -132,7 +132,7 @@ fn a_parse_error_reads_as_a_sentence() {
 }
 
 #[test]
-fn length_and_depth_are_bounded() {
+fn length_and_depth_are_limited() {
     let of_len = |count: usize| sql(&format!("a = '{}'", "ä".repeat(count - 6)));
     assert_eq!(rule("r", of_len(limits::EXPRESSION_CHARS_MAX)).check(), Ok(()));
     let error = rule("r", of_len(limits::EXPRESSION_CHARS_MAX + 1)).check().unwrap_err();
@@ -155,7 +155,7 @@ fn length_and_depth_are_bounded() {
 }
 
 #[test]
-fn statements_and_parameters_are_counted() {
+fn the_numbers_of_statements_and_parameters_are_limited() {
     let statements = |count| rule_with_action("r", Filter::True, &"SET a = 1;".repeat(count));
     assert_eq!(statements(limits::STATEMENT_COUNT_MAX).check(), Ok(()));
     let error = statements(limits::STATEMENT_COUNT_MAX + 1).check().unwrap_err();
@@ -177,7 +177,7 @@ fn statements_and_parameters_are_counted() {
 }
 
 #[test]
-fn invalid_correlation_filters() {
+fn an_invalid_correlation_filter_is_rejected() {
     let with = |properties: &[(&str, Value)]| {
         let properties =
             properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect();
@@ -210,7 +210,7 @@ fn a_rejected_rule_keeps_the_existing_one() {
 }
 
 #[test]
-fn rule_names() {
+fn rule_names_ignore_case_and_invalid_ones_are_rejected() {
     assert_eq!(name("$Default"), RuleName::default_rule());
     assert_eq!(name("High"), name("HIGH"));
     assert_eq!(name("High").to_string(), "High");

@@ -30,7 +30,7 @@ fn explain(rule: &Rule) -> (Decision, String) {
 }
 
 #[test]
-fn sql_filters() {
+fn a_sql_filter_is_explained_by_its_deciding_part() {
     let cases = [
         ("Priority = 'High'", NotMatched, "Priority = 'High' is false: user.Priority is 'Low'"),
         ("Priority = 'Low'", Matched, "Priority = 'Low' is true: user.Priority is 'Low'"),
@@ -64,7 +64,7 @@ fn sql_filters() {
 }
 
 #[test]
-fn other_filters_and_actions() {
+fn other_filters_and_actions_are_explained() {
     assert_eq!(explain(&Rule::take_all()), (Matched, "a true filter matches every message".to_owned()));
     assert_eq!(
         explain(&rule("r", Filter::False)),

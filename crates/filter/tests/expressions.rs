@@ -22,7 +22,7 @@ fn message() -> bytes::Bytes {
 }
 
 #[test]
-fn values() {
+fn an_expression_returns_its_value() {
     let view = message();
     for (text, expected) in [
         ("tenant", Value::text("shop 1")),
@@ -102,7 +102,7 @@ fn evaluation_errors_name_the_reason() {
 }
 
 #[test]
-fn cost_is_bounded() {
+fn the_cost_of_an_expression_is_limited() {
     let view = user_view(&[("a", Value::text("x".repeat(30_000)))]);
     let error = Expression::parse("a + a + a").unwrap().evaluate(&view, 1).unwrap_err();
     assert!(error.contains("at most"), "{error}");

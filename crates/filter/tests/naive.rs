@@ -249,7 +249,7 @@ fn naive_like_test(
     Ok(Some(naive_pattern(&text, &pattern, escape)? != is_negated))
 }
 
-/// Writes with as few parentheses as the precedence allows.
+/// Writes the expression with as few parentheses as the precedence allows.
 fn write_term(term: &Term, level: u8, out: &mut String) {
     let own = match term {
         Term::Calculated(_, '+' | '-', _) => 0,
@@ -490,7 +490,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
     #[test]
-    fn filters_say_what_the_naive_evaluator_says(test in test(), properties in message()) {
+    fn filters_give_the_same_results_as_the_naive_evaluator(test in test(), properties in message()) {
         let mut text = String::new();
         write_test(&test, 0, &mut text);
         prop_assume!(text.chars().count() <= 1000 && !is_refused_at_once(&test));

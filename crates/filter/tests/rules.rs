@@ -42,7 +42,7 @@ fn verdicts_are_in_the_order_of_subscriptions() {
 }
 
 #[test]
-fn rules_without_action_make_one_copy_and_each_action_one_more() {
+fn rules_without_action_make_one_copy_together_and_each_action_makes_another() {
     let mut rules = RuleSet::new();
     rules.insert(1, &Rule::take_all()).unwrap();
     rules.insert(1, &rule("sql", sql("a = 1"))).unwrap();
@@ -83,7 +83,7 @@ fn an_error_follows_the_copies_of_its_subscription() {
 }
 
 #[test]
-fn correlation_fields() {
+fn a_correlation_filter_requires_all_its_fields() {
     let mut view = ViewBuilder::new();
     let all = [
         (SystemProperty::CorrelationId, "c"),
@@ -133,7 +133,7 @@ fn correlation_fields() {
 }
 
 #[test]
-fn correlation_values() {
+fn a_correlation_filter_compares_values_by_kind() {
     let guid = [0xab; 16];
     let guid_text = "ABABABAB-abab-abab-abab-abababababab";
     let cases = [
@@ -308,7 +308,7 @@ fn a_rule_has_a_budget() {
     assert!(!fails(&["t < u"; 100].join(" OR ")));
 }
 
-/// Few names and values, so that filters often match messages.
+/// Generates few different values, so that filters often match messages.
 fn small_value() -> impl Strategy<Value = Value> {
     prop_oneof![
         (0_i64..3).prop_map(Value::Long),
@@ -332,9 +332,9 @@ fn small_properties(count_min: usize) -> impl Strategy<Value = Vec<(&'static str
 }
 
 proptest! {
-    /// The index finds the same filters as a scan, after any insertions and removals.
+    /// The comparison follows random insertions and removals.
     #[test]
-    fn the_index_finds_what_a_scan_finds(
+    fn the_index_finds_the_same_filters_as_a_scan(
         filters in prop::collection::vec((small_properties(1), prop::option::of("[ab]"), any::<bool>()), 1..40),
         properties in small_properties(0),
         label in prop::option::of("[ab]"),
@@ -372,7 +372,7 @@ proptest! {
 
     /// Filters that begin with an equality are found by hash. Equivalent filters without that form give the same verdicts.
     #[test]
-    fn equalities_found_by_hash_say_what_a_run_says(
+    fn filters_found_by_hash_give_the_same_verdicts_as_evaluated_ones(
         conditions in prop::collection::vec((small_name(), small_value(), prop::option::of((small_name(), small_value()))), 1..30),
         removed in prop::collection::vec(0_u32..30, 0..10),
         properties in small_properties(0),

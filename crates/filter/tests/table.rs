@@ -69,7 +69,7 @@ fn check(cases: &[(&str, Says)]) {
 }
 
 #[test]
-fn equality() {
+fn equal_values_match() {
     check(&[
         ("Priority = 'High'", T),
         ("Priority = 'high'", F),
@@ -104,7 +104,7 @@ fn equality() {
 }
 
 #[test]
-fn order() {
+fn values_with_an_order_compare() {
     check(&[
         ("quantity > 4", T),
         ("quantity > 5", F),
@@ -131,7 +131,7 @@ fn order() {
 }
 
 #[test]
-fn missing_and_null() {
+fn a_missing_or_null_property_gives_unknown() {
     check(&[
         ("missing = 1", U),
         ("missing <> 1", U),
@@ -172,7 +172,7 @@ fn missing_and_null() {
 }
 
 #[test]
-fn three_valued_logic() {
+fn conditions_follow_three_valued_logic() {
     check(&[
         ("TRUE AND TRUE", T),
         ("TRUE AND FALSE", F),
@@ -203,7 +203,7 @@ fn three_valued_logic() {
 }
 
 #[test]
-fn precedence_and_form() {
+fn operators_have_precedence_and_names_have_several_forms() {
     check(&[
         ("TRUE OR FALSE AND FALSE", T),
         ("(TRUE OR FALSE) AND FALSE", F),
@@ -245,7 +245,7 @@ fn precedence_and_form() {
 }
 
 #[test]
-fn numbers() {
+fn arithmetic_keeps_whole_numbers_and_fails_on_overflow() {
     check(&[
         ("7 / 2 = 3", T),
         ("-7 / 2 = -3", T),
@@ -284,7 +284,7 @@ fn numbers() {
 }
 
 #[test]
-fn kinds_that_do_not_compare() {
+fn values_of_different_kinds_do_not_compare() {
     check(&[
         ("Priority = 5", E),
         ("Priority > 5", E),
@@ -310,7 +310,7 @@ fn kinds_that_do_not_compare() {
 }
 
 #[test]
-fn like() {
+fn like_matches_patterns() {
     check(&[
         ("Priority LIKE 'High'", T),
         ("Priority LIKE 'H%'", T),
@@ -355,7 +355,7 @@ fn like() {
 }
 
 #[test]
-fn lists() {
+fn in_compares_with_each_value_of_a_list() {
     check(&[
         ("quantity IN (1, 5)", T),
         ("quantity IN (1, 2)", F),
@@ -379,7 +379,7 @@ fn lists() {
 }
 
 #[test]
-fn texts_guids_times() {
+fn text_compares_with_guids_times_and_spans() {
     check(&[
         ("'a' + 'b' = 'ab'", T),
         ("Priority + '!' = 'High!'", T),
@@ -414,7 +414,7 @@ fn texts_guids_times() {
 }
 
 #[test]
-fn system_properties() {
+fn system_properties_are_read_with_sys() {
     check(&[
         ("sys.MessageId = 'm-1'", T),
         ("SYS.messageid = 'm-1'", T),
@@ -435,7 +435,7 @@ fn system_properties() {
 }
 
 #[test]
-fn parameters() {
+fn parameters_stand_for_their_values() {
     let view = message();
     let parameters = [("@five", Value::Long(5)), ("word", Value::text("High")), ("yes", Value::Bool(true))];
     let cases = [

@@ -16,7 +16,7 @@ pub(super) enum Token {
     /// `[name]` or `"name"`, without its quotes.
     Quoted(String),
     Text(String),
-    /// Without its sign, so that the smallest number can be written.
+    /// A whole number without its sign, so that the smallest `i64` can be written.
     Integer(u64),
     Decimal(f64),
     Parameter,

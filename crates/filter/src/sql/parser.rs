@@ -516,7 +516,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A name that is written as a text literal is resolved at once, like any other property.
+/// Returns the node of `property(name)`. A name that is a text literal becomes a property at once.
 fn lookup(name: Node) -> Kind {
     match &name.kind {
         Kind::Literal(Value::Text(text)) if !text.is_empty() => {

@@ -26,7 +26,7 @@ pub(crate) enum Kind {
         is_minus: bool,
         value: Box<Node>,
     },
-    /// From left to right. A chain is one node, so that only parentheses nest.
+    /// A chain of operations, evaluated from left to right. It is one node, so that only parentheses nest.
     Arithmetic {
         first: Box<Node>,
         rest: Vec<(Operator, Node)>,
@@ -90,7 +90,7 @@ pub(crate) enum Property {
     System(SystemProperty),
     User {
         name: Arc<str>,
-        /// The slot of its value during evaluation. Assigned by the rule set.
+        /// The slot of its value during evaluation. The rule set assigns it.
         slot: usize,
     },
 }

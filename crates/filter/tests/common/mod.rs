@@ -1,5 +1,5 @@
 //! Shared helpers for the tests of rules.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use bytes::Bytes;
 use peeklock_filter::{
@@ -50,7 +50,7 @@ pub(crate) fn evaluate<K: Copy + Ord + std::hash::Hash>(rules: &RuleSet<K>, view
     verdicts
 }
 
-/// A filter alone does not distinguish false from unknown; together with its negation it does.
+/// Returns the result of an expression. It evaluates the negation as well, because a filter alone does not distinguish false from unknown.
 pub(crate) fn says(expression: &str, parameters: &[(&str, Value)], view: &[u8]) -> Says {
     let mut rules = RuleSet::new();
     rules
