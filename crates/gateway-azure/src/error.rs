@@ -134,7 +134,7 @@ impl From<NameError> for Refusal {
     }
 }
 
-/// The error for a message that was not stored.
+/// Maps the reason why a message was not stored.
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         let condition = match error {

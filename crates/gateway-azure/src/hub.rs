@@ -81,8 +81,9 @@ pub(crate) struct Publisher {
     destination: Destination,
     /// The state of a publisher that numbers its events.
     numbered: Option<Numbered>,
-    /// As in a [`SenderLink`](crate::connection::link::SenderLink).
+    /// Deliveries that the partitions have not answered yet.
     pub(crate) unconfirmed: u32,
+    /// Deliveries answered since the last grant of credit.
     pub(crate) confirmed: u32,
 }
 

@@ -137,8 +137,8 @@ impl Transactions {
         settled.map_err(|refusal| transaction.refuse(refusal))
     }
 
-    /// Adds cancellations of scheduled messages of one queue or topic. Drops messages that the transaction itself scheduled, and returns the
-    /// other numbers, which must be checked.
+    /// Adds cancellations of scheduled messages of one queue or topic. Drops messages that the transaction itself
+    /// scheduled, and returns the other numbers, which must be checked.
     pub(crate) fn add_cancels(
         &mut self,
         now: Millis,

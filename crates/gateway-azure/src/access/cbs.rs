@@ -85,8 +85,8 @@ impl Access {
         context.ask(shard, FindWaiter::Token(number), Find { name });
     }
 
-    /// Handles the shard's answer on whether the entity of a token exists. The links that use the entity check
-    /// everything else.
+    /// Handles the shard's answer on whether the entity of a token exists. Everything else is checked when
+    /// a link attaches to the entity.
     pub(crate) fn on_token_answer(
         &mut self,
         context: &mut Context<'_>,

@@ -304,7 +304,7 @@ impl Access {
         }
     }
 
-    /// Returns the time at which claims must be checked, or by which the peer must have shown some.
+    /// Returns the time at which claims must be checked, or by which the peer must have a valid claim.
     pub(crate) fn claims_deadline(&self, context: &Context<'_>) -> Option<Millis> {
         let end = self.claims.next_end.map(|end| end.deadline);
         [end, self.bare_deadline(context)].into_iter().flatten().min()

@@ -36,13 +36,14 @@ const REQUEST_SIZE_BYTES_MAX: u64 = 2 * limits::MESSAGE_SIZE_BYTES_MAX as u64;
 /// The limit on bytes of deliveries in flight from a shard to one link. Further messages stay in the queue.
 pub(crate) const RECEIVER_WINDOW_BYTES: i64 = 1024 * 1024;
 
-/// The max-message-size in attach replies to receivers. It exceeds every message and every response, with all annotations.
+/// The max-message-size in attach replies to receivers. It exceeds every message and every response, with all
+/// annotations.
 // SDK quirk: .NET closes the link on a delivery above the size that the broker specifies for its own side.
 pub(crate) const DELIVERY_SIZE_BYTES_MAX: u64 = 1 << 30;
 const _: () = assert!(DELIVERY_SIZE_BYTES_MAX > 4 * limits::LARGE_MESSAGE_SIZE_BYTES_MAX as u64);
 
-/// The property of a sender that names one entity and sends to another: its messages go to the other by way of the
-/// first.
+/// The property with the entity that receives the messages of a sender. The sender's target is then an intermediate
+/// entity.
 const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
 /// The property with the largest batch, for entities where a single message may be larger. Without it, Go fills a batch
 /// up to the limit of a message.

@@ -52,7 +52,7 @@ pub(crate) enum LinkKind {
     Receiver(ReceiverLink),
     /// The peer receives from several entities. A receiver at each of them is a link of its own, with the same id.
     QueueGroup(Box<QueueGroupLink>),
-    /// One of those, while its shard is attaching it.
+    /// A receiver behind a queue group link, while its shard is attaching it.
     Joining(JoiningLink),
     /// A request to a hub or a partition is in flight.
     PendingHub(Box<PendingHub>),

@@ -12,7 +12,7 @@ const ID: &str = "com.microsoft:producer-id";
 const EPOCH: &str = "com.microsoft:producer-epoch";
 const SEQUENCE: &str = "com.microsoft:producer-sequence-number";
 
-/// The range of producer ids. Never negative: .NET treats a negative id as "not assigned". JavaScript's numbers are
+/// The range of producer ids. An id is never negative: .NET treats a negative id as "not assigned". JavaScript's numbers are
 /// exact up to the end of the range.
 const IDS: std::ops::Range<i64> = 1..1 << 53;
 

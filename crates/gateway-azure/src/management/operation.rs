@@ -93,8 +93,8 @@ impl Operation {
     pub(super) fn right(&self) -> Right {
         match self {
             Operation::Schedule { .. } | Operation::CancelScheduled { .. } => Right::Send,
-            // Rules, too: the rule managers of the SDKs are documented to need only this right, unlike management over
-            // HTTP.
+            // Changes of rules need no other right: the rule managers of the SDKs are documented to need only this one,
+            // unlike management over HTTP.
             _ => Right::Listen,
         }
     }

@@ -80,7 +80,7 @@ impl HeldLocks {
     pub(crate) fn renew(&mut self, token: LockToken, until: Timestamp) {
         let Some(lock) = self.locks.get_mut(&token) else { return };
         self.live.remove(&(lock.until, token.to_bytes()));
-        // Also one that seems to have expired: the report of the renewal arrived late.
+        // A lock that seems to have expired counts again, too: the report of its renewal arrived late.
         self.live.insert((until, token.to_bytes()));
         lock.until = until;
     }

@@ -36,7 +36,7 @@ impl QueueGroups {
         let sendable = context.connection.sendable(id);
         let room = match group.mode {
             ReceiveMode::PeekLock => group.held.room(now, group.settings.max_outstanding),
-            // There are no locks.
+            // The link holds no locks, so no limit applies.
             ReceiveMode::ReceiveAndDelete => u32::MAX,
         };
         let waits_for_lock = group.held.next_end().filter(|_| sendable > 0 && room == 0);
@@ -178,7 +178,7 @@ pub(crate) fn entity_of(context: &Context<'_>, number: LinkNumber, token: LockTo
     }
 }
 
-/// Does the same, and returns its name, too.
+/// Does the same, and also returns the name of the entity.
 pub(crate) fn source_of(
     context: &Context<'_>,
     number: LinkNumber,

@@ -32,7 +32,7 @@ pub(crate) fn settlement_of(
         Some(DeliveryState::Transactional { .. } | DeliveryState::Declared { .. }) => {
             return Err(Refusal::bad_request("a settlement names one outcome; this state is none"));
         }
-        // Settled without an outcome: there is no sign that the message was processed.
+        // The delivery is settled without an outcome: there is no sign that the message was processed.
         None if settled => (Settlement::Release, Mirror::Released),
         None | Some(DeliveryState::Received { .. }) => return Ok(None),
     }))

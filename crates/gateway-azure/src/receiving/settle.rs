@@ -41,13 +41,13 @@ impl Receiving {
             Some(
                 LinkKind::Sender(_) | LinkKind::Publisher(_) | LinkKind::Requests(_) | LinkKind::Coordinator,
             ) => return,
-            // A response: its disposition has no effect.
+            // The delivery is a response: its disposition has no effect.
             _ => return context.connection.settle(id, delivery, DeliveryState::Accepted),
         };
         let Ok(token) = <[u8; 16]>::try_from(tag.as_slice()) else { return };
         let token = LockToken::from_guid_bytes(token);
         let Some(entity) = entity_of(context, number, token) else {
-            // The delivery is of a queue group, and was settled or has expired long ago.
+            // The delivery belongs to a queue group; its lock was released or has expired long ago.
             let refusal = lock_lost(path, token);
             return context.connection.settle(id, delivery, DeliveryState::rejected(refusal.into()));
         };

@@ -1,6 +1,7 @@
 //! Transactions on the wire: the control link, and steps of a transaction on other links.
 //!
-//! The answer to a step states the outcome that the commit applies. It is sent at once, or as soon as the lock was checked.
+//! The answer to a step states the outcome that the commit applies. It is sent at once, or as soon as the lock was
+//! checked.
 
 use bytes::{Bytes, BytesMut};
 use peeklock_amqp::connection::{AttachReply, Delivery, DeliveryId, LinkId, SessionId};

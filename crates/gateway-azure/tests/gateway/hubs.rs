@@ -434,7 +434,7 @@ async fn a_producer_that_reconnects_continues_from_its_own_number() {
     for number in 1..=3 {
         assert_eq!(client.send(link, &numbered(number)).await, DeliveryState::Accepted);
     }
-    // It has not received the outcome of the third event, and repeats it.
+    // The producer has not received the outcome of the third event, and repeats it.
     let mut client = rig.client().await;
     let (again, reply) = client.attach(attach(1_i16.into(), Value::Int(2))).await.unwrap();
     let number = reply.properties.unwrap().get("com.microsoft:producer-sequence-number").cloned();

@@ -1,6 +1,6 @@
 //! The gateway as a client sees it: our AMQP engine as the client, a pipe, the gateway, and a broker in memory. Time is
 //! virtual, so a wait of minutes takes no time.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod access;
 mod dotnet;

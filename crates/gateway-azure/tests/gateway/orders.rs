@@ -230,7 +230,7 @@ async fn a_prefetching_receiver_does_not_delay_urgent_messages() {
     assert_eq!(held.len(), 4, "the rest of the credit is unused");
 
     send_all(&mut client, sender, [with_priority("high", 9)]).await;
-    assert!(deliveries(&mut client, link).await.is_empty(), "it holds the permitted number");
+    assert!(deliveries(&mut client, link).await.is_empty(), "the receiver holds the permitted number");
     let (first, others) = held.split_first().unwrap();
     client.settle(link, first.0.id, DeliveryState::Accepted).await;
     let next = deliveries(&mut client, link).await;
@@ -338,5 +338,5 @@ async fn a_receiver_that_settles_fast_may_hold_more() {
             count += 1;
         }
     });
-    assert!(held.await.is_ok(), "as many as it settled recently");
+    assert!(held.await.is_ok(), "the receiver holds as many messages as it settled recently");
 }

@@ -363,7 +363,7 @@ async fn invalid_links_are_rejected_with_reasons() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_listen_right_is_on_the_group_or_on_all_members() {
+async fn the_listen_right_on_the_queue_group_or_on_all_members_is_required() {
     let rig = rig(group(OrderPolicy::Strict)).await;
     let on = |policy: &str, entity: &str| Policy {
         scope: Some(name(entity)),
@@ -443,7 +443,7 @@ async fn locks_are_renewed_and_settled_at_the_right_member() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peek_at_a_group_returns_messages_of_all_members() {
+async fn a_peek_at_a_queue_group_returns_messages_of_all_members() {
     let rig = rig(group(OrderPolicy::Strict)).await;
     let mut client = rig.client().await;
     send(&mut client, "low", &["l1", "l2", "l3"]).await;

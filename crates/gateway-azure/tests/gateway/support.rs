@@ -1,5 +1,5 @@
 //! A broker in memory behind the gateway, and a client with short methods on the other end of a pipe.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -611,7 +611,7 @@ async fn large_messages_of_an_unfinished_transaction_leave_no_bytes_on_the_disk(
     let txn_id = client.declare(control).await;
     client.send_in(two, &large(1, 2 << 20), Some(&txn_id)).await;
     assert_eq!(client.discharge(control, &txn_id, true).await, DeliveryState::Accepted);
-    assert_eq!(cold_bytes().await, 0, "rolled back");
+    assert_eq!(cold_bytes().await, 0, "the transaction was rolled back");
 
     // The lock is lost when the bodies are already durable, one of them in both shards.
     client.send(one, &message("work")).await;
@@ -624,7 +624,7 @@ async fn large_messages_of_an_unfinished_transaction_leave_no_bytes_on_the_disk(
     client.settle(link, delivery.id, DeliveryState::Accepted).await;
     let refused = client.discharge(control, &txn_id, false).await;
     assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
-    assert_eq!(cold_bytes().await, 0, "refused");
+    assert_eq!(cold_bytes().await, 0, "the commit was rejected");
 
     let txn_id = client.declare(control).await;
     client.send_in(two, &large(1, 2 << 20), Some(&txn_id)).await;

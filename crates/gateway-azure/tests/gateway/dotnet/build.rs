@@ -151,7 +151,7 @@ pub(super) fn dotnet_order(mut guid: [u8; 16]) -> [u8; 16] {
 
 fn word(text: &str, kind: &str) -> Value {
     fn parsed<T: std::str::FromStr>(text: &str) -> T {
-        text.parse().unwrap_or_else(|_| panic!("no {}: {text}", std::any::type_name::<T>()))
+        text.parse().unwrap_or_else(|_| panic!("not a {}: {text}", std::any::type_name::<T>()))
     }
     match (text, kind) {
         ("null", _) => Value::Null,
