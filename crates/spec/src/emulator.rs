@@ -1,8 +1,8 @@
 //! Reads the official emulators' `Config.json`, that of Service Bus and that of Event Hubs, with comments. `""` means that a value is not
 //! set.
 //!
-//! Settings that only Peeklock has are accepted under the same `Properties`, in the same style. Defaults are those of Azure, not the lower
-//! ones of the emulators.
+//! Some settings that the emulators do not have are accepted under the same `Properties`, in the same style. Defaults are those of Azure, not
+//! the lower ones of the emulators, except the window of duplicate detection.
 
 mod entities;
 mod properties;
@@ -60,7 +60,7 @@ struct HubsConfig {
     _logging_config: Option<Logging>,
 }
 
-/// Accepted and ignored: logs go to standard error.
+/// The configuration of the emulator's log. It is accepted and ignored, because logs go to standard error.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct Logging {

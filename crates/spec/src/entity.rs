@@ -103,7 +103,7 @@ macro_rules! entity_spec {
                 let mut settings = vec![
                     $( schema::setting::<$kind>(generator, stringify!($field), concat!($( $help ),*)), )*
                 ];
-                // No answer has them.
+                // These keys occur only in input, not in responses.
                 if generator.contract().is_deserialize() {
                     settings.extend([ $( (stringify!($also), generator.subschema_for::<$also_kind>()), )* ]);
                 }
@@ -112,7 +112,7 @@ macro_rules! entity_spec {
         }
 
         impl $name {
-            /// Writes down every setting.
+            /// Returns a spec with every setting.
             pub fn of(settings: &QueueSettings) -> Self {
                 $name {
                     $( $field: Some(Setting::of(&settings.$setting)), )*
@@ -138,7 +138,7 @@ macro_rules! entity_spec {
 
 macro_rules! entity_rows {
     ($( $(#[$help:meta])* $field:ident: $kind:ty => $setting:ident [$($flag:tt)*], )*) => {
-        /// Lists the settings that have a flag: its name, and the value as the flag takes it.
+        /// Returns the settings that have a flag: the name of the flag, and the value in the form of the flag.
         pub fn setting_rows(settings: &QueueSettings) -> Vec<(&'static str, String)> {
             [$( row!(<$kind as Setting>::of(&settings.$setting), $($flag)*), )*].into_iter().flatten().collect()
         }
@@ -154,8 +154,8 @@ macro_rules! row {
     };
 }
 
-// Each entry: the help text, the key in documents (in camel case there), the form of its value, the setting of the engine, and the arguments
-// that `clap` gets for the flag; `skip` for a setting without a flag. A `Maybe` value can be absent: `null` in JSON, `none` elsewhere.
+// Each row has the help text, the key in documents (in camel case there), the form of its value, the setting of the engine, and the arguments
+// of `clap` for the flag, or `skip` for a setting without a flag. A `Maybe` value can be absent: `null` in JSON, `none` elsewhere.
 entity_settings! {
     queue, subscription {
         /// Every message belongs to a session, and one receiver at a time gets a session's messages, in order; cannot be changed later

@@ -54,7 +54,7 @@ pub struct HubSpec {
     #[cfg_attr(feature = "cli", arg(long, value_name = "TEXT", value_parser = text_unless_empty))]
     pub user_metadata: Option<Maybe<String>>,
     /// A consumer group beside $Default; may be repeated
-    // Adds to the existing ones.
+    // An update adds these groups to the existing ones.
     #[serde(with = "groups", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long = "group", value_name = "NAME", value_parser = ConsumerGroup::parse))]
     pub consumer_groups: Option<Vec<ConsumerGroup>>,
@@ -157,7 +157,7 @@ impl HubSpec {
     pub fn check(&self) -> Result<(), String> {
         self.settings().check().map_err(|error| error.to_string())?;
         let count = self.groups().len();
-        // `$Default` is one of them.
+        // The limit includes `$Default`, which the count does not.
         if count >= limits::CONSUMER_GROUPS_MAX {
             let max = limits::CONSUMER_GROUPS_MAX;
             return Err(format!(

@@ -1,4 +1,4 @@
-//! Durations as ATOM and `Config.json` write them: [ISO 8601](peeklock_types::iso8601), with one that means "no limit".
+//! Durations as ATOM and `Config.json` write them: [ISO 8601](peeklock_types::iso8601), with one duration that means "no limit".
 
 use std::time::Duration;
 

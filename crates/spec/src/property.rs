@@ -66,7 +66,7 @@ impl PropertyValue {
                 let nanos = u32::try_from(ticks % TICKS_PER_SECOND * 100).unwrap_or(0);
                 Some(("span", iso8601::show(std::time::Duration::new(ticks / TICKS_PER_SECOND, nanos))))
             }
-            // JSON would turn it into a whole number.
+            // JSON would turn a double without a fraction into a whole number, and has no form for infinity or NaN.
             Value::Double(value) if value.fract() == 0.0 || !value.is_finite() => {
                 Some(("double", value.to_string()))
             }
@@ -75,7 +75,7 @@ impl PropertyValue {
     }
 }
 
-/// Parses the form with hyphens only.
+/// Parses a UUID in the form with hyphens. Other forms are rejected.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let has_hyphens = text.len() == Hyphenated::LENGTH;
     has_hyphens.then(|| Uuid::try_parse(text).ok())?.map(Uuid::into_bytes)

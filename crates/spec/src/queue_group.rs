@@ -17,7 +17,7 @@ use crate::written::{Form, nullable};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct QueueGroupSpec {
-    /// The most urgent first.
+    /// The members, with the most urgent first.
     pub members: Vec<MemberSpec>,
     #[serde(with = "nullable", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Form<OrderPolicy>>")]

@@ -130,7 +130,7 @@ impl RuleSpec {
         spec
     }
 
-    /// Checks whether it is a valid rule.
+    /// Checks whether the spec is a valid rule.
     pub fn check(&self) -> Result<(), RuleSpecError> {
         self.rule(RuleName::default_rule()).map(drop)
     }

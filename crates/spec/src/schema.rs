@@ -1,11 +1,11 @@
-//! JSON schemas of what serde's attributes do not say.
+//! JSON schemas that cannot be derived from serde's attributes.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
 use crate::written::{Form, Written};
 
-/// A table of settings, each of which may be left out. `settings` has the fields in the spelling of Rust.
+/// Returns the schema of a table of settings, each of which may be left out. `settings` has the fields in the spelling of Rust.
 pub(crate) fn settings(
     description: &str,
     settings: impl IntoIterator<Item = (&'static str, Schema)>,
@@ -20,7 +20,7 @@ pub(crate) fn settings(
     })
 }
 
-/// One setting with its help as the description.
+/// Returns the schema of one setting, with its help as the description.
 pub(crate) fn setting<T: Written>(
     generator: &mut SchemaGenerator,
     field: &'static str,
@@ -33,7 +33,7 @@ pub(crate) fn setting<T: Written>(
     (field, schema)
 }
 
-/// `lock_duration` as `lockDuration`.
+/// Writes `lock_duration` as `lockDuration`.
 fn camel_case(field: &str) -> String {
     let mut parts = field.split('_');
     let mut name = parts.next().unwrap_or_default().to_owned();

@@ -26,7 +26,7 @@ pub const POISON_SESSIONS: [(&str, PoisonSession); 3] = [
     ("set-aside", PoisonSession::SetAside),
 ];
 
-/// From small to large.
+/// Units from small to large, each in milliseconds.
 const DURATION_UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 const SIZE_UNITS: [(&str, u64); 5] =

@@ -159,7 +159,7 @@ macro_rules! written {
             }
 
             fn schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                #[allow(unused_mut, reason = "some have no further keys")]
+                #[allow(unused_mut, reason = "some values have no further keys")]
                 let mut schema = $crate::written::ReadFrom::$from.schema($what);
                 $( $( schema.insert($key.to_owned(), serde_json::json!($more)); )* )?
                 schema

@@ -1,4 +1,4 @@
-//! Arbitrary documents: no text causes a failure, and JSON has its standard meaning.
+//! Arbitrary documents: no text causes a panic, and JSON has its standard meaning.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
@@ -58,19 +58,19 @@ fn the_samples_are_valid() {
 
 proptest! {
     #[test]
-    fn json_means_what_it_means_elsewhere(value in any_json(), pretty in any::<bool>()) {
+    fn json_has_its_standard_meaning(value in any_json(), pretty in any::<bool>()) {
         let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) };
         prop_assert_eq!(from_json::<Value>(&text.unwrap()).unwrap(), value);
     }
 
     #[test]
-    fn no_text_hurts(text in any::<String>(), bytes in any::<Vec<u8>>()) {
+    fn arbitrary_text_does_not_panic(text in any::<String>(), bytes in any::<Vec<u8>>()) {
         read_all(&text);
         let _ = from_json_bytes::<QueueSpec>(&bytes);
     }
 
     #[test]
-    fn no_damage_hurts(toml in damaged(TOML), json in damaged(EMULATOR)) {
+    fn a_damaged_document_does_not_panic(toml in damaged(TOML), json in damaged(EMULATOR)) {
         read_all(&toml);
         read_all(&json);
     }

@@ -98,7 +98,7 @@ fn topics_have_subscriptions_and_rules() {
     assert_eq!(topic.settings().duplicate_window, Some(Duration::from_secs(20)));
     assert!(topic.settings().express);
     let subscriptions = &topic.subscriptions.as_ref().unwrap().0;
-    assert!(subscriptions[0].1.rules.is_none(), "the usual rule");
+    assert!(subscriptions[0].1.rules.is_none(), "a subscription without rules gets the default rule");
     let audit = &subscriptions[1].1;
     assert_eq!(audit.forward_to.clone().flatten(), EntityName::parse("plain").ok());
     let rules = &audit.rules.as_ref().unwrap().0;

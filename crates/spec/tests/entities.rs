@@ -57,7 +57,7 @@ fn settings_survive_writing_and_reading() {
         let read: QueueSpec = from_json(&text).unwrap();
         let same: QueueSpec = serde_json::from_str(&text).unwrap();
         assert_eq!(read, same);
-        // Applied to the opposite settings, so that no value is correct by default.
+        // The spec is applied to the opposite settings, so that no value is correct by default.
         let mut made = if settings == full() { QueueSettings::default() } else { full() };
         read.apply(&mut made);
         made.dead_letter_on_filter_error = settings.dead_letter_on_filter_error;
@@ -99,7 +99,7 @@ fn a_queue_has_a_readable_form() {
 }
 
 #[test]
-fn absent_keys_change_nothing_and_null_removes() {
+fn an_absent_key_changes_nothing_and_null_removes_a_value() {
     let mut settings = full();
     queue(r#"{"forwardTo": null, "maxSize": 10, "lockDuration": "PT30S"}"#).apply(&mut settings);
     let expected = QueueSettings {

@@ -1,6 +1,6 @@
 //! Hubs in configuration files and in the API, and their errors.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ fn all_settings_of_an_order_are_read() {
     let order = order(FULL);
     assert_eq!(OrderSpec(Box::new(order.clone())).check(), Ok(()));
     let names: Vec<_> = order.classes.iter().map(|class| class.name.as_str()).collect();
-    assert_eq!(names, ["high", "normal", "low"], "the most urgent first");
+    assert_eq!(names, ["high", "normal", "low"], "the most urgent class is first");
     let rate = |per_second_milli, burst| Some(Rate { per_second_milli, burst });
     let high = ClassSettings {
         name: name("high"),
@@ -71,7 +71,7 @@ fn all_settings_of_an_order_are_read() {
         send_rate: rate(50_000, 50),
     };
     assert_eq!(order.classes[0], high);
-    assert_eq!(order.classes[1].target.unwrap().objective_ppm, 990_000, "unless said");
+    assert_eq!(order.classes[1].target.unwrap().objective_ppm, 990_000, "the default objective");
     assert_eq!(order.rules[0], ClassRule { when: "tier = 'paying'".to_owned(), class: name("high") });
     let tenants = order.tenants.unwrap();
     let paying = TenantClass {
@@ -124,10 +124,10 @@ fn an_order_replaces_the_previous_one_and_null_removes_it() {
     let apply =
         |text: &str, settings: &mut QueueSettings| from_json::<QueueSpec>(text).unwrap().apply(settings);
     apply(r#"{"lockDuration": "5s"}"#, &mut settings);
-    assert_eq!(settings.order.as_deref(), Some(&order(FULL)), "not said, not changed");
+    assert_eq!(settings.order.as_deref(), Some(&order(FULL)), "a spec without an order does not change it");
     apply(r#"{"order": {"policy": "fifo"}}"#, &mut settings);
     let fifo = OrderSettings { policy: OrderPolicy::Fifo, ..OrderSettings::default() };
-    assert_eq!(settings.order.as_deref(), Some(&fifo), "nothing is left of the classes");
+    assert_eq!(settings.order.as_deref(), Some(&fifo), "the new order has no classes");
     apply(r#"{"order": null}"#, &mut settings);
     assert_eq!(settings.order, None);
     let spec: SubscriptionSpec = from_json(r#"{"order": {"classes": {"high": {"priorities": 9}}}}"#).unwrap();
@@ -160,7 +160,7 @@ classes.a.weight = 0.25
     assert_eq!(order.default_class, Some(name("low")));
     let tenants = order.tenants.unwrap();
     let names: Vec<_> = tenants.classes.iter().map(|class| class.name.as_str()).collect();
-    assert_eq!(names, ["z", "b", "a"], "they are asked in this order");
+    assert_eq!(names, ["z", "b", "a"], "the classes have the order of the document");
     assert_eq!(tenants.classes[2].weight_milli, 250);
 }
 
@@ -353,18 +353,18 @@ fn any_order() -> impl Strategy<Value = OrderSettings> {
 
 proptest! {
     #[test]
-    fn every_order_comes_back_as_it_was(order in any_order()) {
+    fn every_order_survives_writing_and_reading(order in any_order()) {
         prop_assert_eq!(OrderSpec(Box::new(order.clone())).check(), Ok(()));
         let settings = QueueSettings { order: Some(Box::new(order)), ..QueueSettings::default() };
         let text = serde_json::to_string(&QueueSpec::of(&settings)).unwrap();
         let ours: QueueSpec = from_json(&text).unwrap();
         let theirs: QueueSpec = serde_json::from_str(&text).unwrap();
-        prop_assert_eq!(&ours, &theirs, "read by ourselves and by others");
+        prop_assert_eq!(&ours, &theirs, "this crate's reader and serde_json give the same result");
         prop_assert_eq!(ours.settings(), settings, "{}", text);
     }
 
     #[test]
-    fn no_order_hurts(at in 0..FULL.len(), length in 0..8_usize, put in "[\\]\\[{}\",:a0.\\-\n]{0,4}") {
+    fn a_damaged_order_does_not_panic(at in 0..FULL.len(), length in 0..8_usize, put in "[\\]\\[{}\",:a0.\\-\n]{0,4}") {
         let end = (at + length).min(FULL.len());
         if let Ok(spec) = from_json::<OrderSpec>(&format!("{}{put}{}", &FULL[..at], &FULL[end..])) {
             let _ = spec.check();

@@ -17,7 +17,7 @@ pub const DOCUMENT_DEPTH_MAX: usize = 32;
 /// A value with its place in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
-    /// In bytes from the start.
+    /// The offset in bytes from the start of the text.
     pub(crate) at: usize,
     pub(crate) value: Value,
 }
@@ -27,7 +27,7 @@ pub(crate) enum Value {
     Null,
     Boolean(bool),
     Integer(i64),
-    /// Above the largest `i64`.
+    /// A number above the largest `i64`.
     Unsigned(u64),
     Float(f64),
     Text(String),
@@ -49,7 +49,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Accepts comments and trailing commas, as the emulators' `Config.json` has them. Rejects duplicate keys.
+    /// Parses JSON. It accepts comments and trailing commas, which the emulators' `Config.json` contains, and rejects duplicate keys.
     pub fn json(text: &str) -> Result<Self, Problem> {
         let root = json::parse(text).map_err(|fault| fault.locate(text))?;
         Ok(Document { text: text.to_owned(), root })
@@ -118,7 +118,7 @@ pub fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     toml::parse(text).and_then(|root| read::read(&root)).map_err(|fault| fault.locate(text))
 }
 
-/// Returns text if the bytes are UTF-8.
+/// Returns the text, or an error at the first byte that is not UTF-8.
 pub fn utf8(bytes: &[u8]) -> Result<&str, Problem> {
     std::str::from_utf8(bytes).map_err(|error| {
         let good = bytes.get(..error.valid_up_to()).and_then(|good| std::str::from_utf8(good).ok());

@@ -1,6 +1,6 @@
 /// Returns the known word that was most likely meant.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A peer may send a long word; a difference after so many characters does not matter.
+    // Limits the cost of a long word from a peer. Differences after these characters do not matter.
     const CHARS_MAX: usize = 64;
     let plain = |word: &str| -> Vec<char> {
         let letters = word.chars().filter(|c| !matches!(c, '-' | '_'));

@@ -3,9 +3,9 @@ use std::fmt;
 /// An error in a document: its place, the defect and the correct form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// From 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
     /// The path of the value, such as `queues.orders.lock-duration`; empty at the top.
     pub path: String,
@@ -28,7 +28,7 @@ impl std::error::Error for Problem {}
 #[derive(Debug)]
 pub(crate) struct Fault {
     at: Option<usize>,
-    /// The innermost key first.
+    /// The keys, with the innermost first.
     path: Vec<String>,
     message: String,
 }

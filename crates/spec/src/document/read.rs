@@ -60,11 +60,11 @@ fn shown(found: Unexpected<'_>) -> String {
 }
 
 fn unknown(kind: &str, given: &str, known: &'static [&'static str]) -> Fault {
-    // Longer lists of keys are left out of errors.
+    // An error leaves out a longer list of known keys.
     const KNOWN_SHOWN_MAX: usize = 24;
     let given_shown = excerpt(given);
     let hint = match nearest(given, known.iter().copied()) {
-        // In the spelling of the document.
+        // The hint uses the spelling of the document.
         Some(near) if given.contains('-') => format!("; did you mean '{}'?", dashed(near)),
         Some(near) => format!("; did you mean '{near}'?"),
         None if known.is_empty() => "; none is known here".to_owned(),

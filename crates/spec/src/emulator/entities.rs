@@ -245,7 +245,7 @@ fn megabytes(count: u32) -> Option<Size> {
     Some(Size(u64::from(count) << 20))
 }
 
-/// Saturates; the result is over the limit in any case.
+/// Converts a count of kilobytes. A product that would overflow is over the limit in any case.
 fn kilobytes(count: u32) -> MessageSize {
     MessageSize(count.saturating_mul(1024))
 }
@@ -279,7 +279,7 @@ impl Properties {
             forward_to: self.forward_to.map(Some),
             forward_dead_letters_to: self.forward_dead_lettered_messages_to.map(Some),
             user_metadata: self.user_metadata.map(Some),
-            // The emulators have no other settings; those that only Peeklock has are in a peeklock.toml.
+            // Other settings can only be set in a `peeklock.toml`.
             ..QueueSpec::default()
         }
     }

@@ -15,7 +15,7 @@ pub(super) trait FromText: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
-/// `None`: no limit.
+/// A time to live or a time until an idle entity is deleted. `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lifetime(pub(super) Option<Duration>);
 
@@ -104,7 +104,7 @@ impl<T: FromText> Visitor<'_> for UnlessEmpty<T> {
     }
 }
 
-/// Reads a count that one published schema has as text.
+/// Reads a count. One of the emulators' published schemas has it as text.
 pub(super) fn number_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     deserializer.deserialize_any(NumberOrText)
 }

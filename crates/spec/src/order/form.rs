@@ -15,7 +15,7 @@ use super::{OrderSpec, text};
 use crate::named::{Name, Named};
 use crate::written::{Form, written};
 
-/// How a queue hands out its messages. It is set as a whole: what is left out has its default.
+/// The order in which a queue hands out its messages. It is set as a whole: parts that are left out have their default.
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct OrderForm {
@@ -34,7 +34,7 @@ pub(super) struct OrderForm {
     rate: Option<Form<Rate>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     send_rate: Option<Form<Rate>>,
-    /// The maximum number of unsettled messages of one receiver, or what it settles in 100 ms if that is more.
+    /// The maximum number of unsettled messages of one receiver, or the number that it settles in 100 ms if that is more.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = limits::OUTSTANDING_MAX))]
     max_outstanding: Option<u32>,
