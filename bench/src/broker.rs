@@ -16,7 +16,7 @@ pub(crate) const QUEUE: &str = "work";
 pub(crate) struct Broker {
     process: Process,
     labels: HashMap<String, String>,
-    /// From the start of the process to its line `Ready`.
+    /// The time from the start of the process to its line `Ready`.
     pub(crate) ready_after: Duration,
     pub(crate) folder: TempDir,
 }
@@ -74,7 +74,7 @@ impl Broker {
         Ok(format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{address}"))
     }
 
-    /// CPU time so far, in user and kernel mode.
+    /// Returns the CPU time so far, in user and kernel mode.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.process.0.id()))?;
         // The name may contain spaces and brackets; only numbers follow its last bracket.
@@ -87,12 +87,12 @@ impl Broker {
         Ok(Duration::from_secs_f64((user + kernel) as f64 / rustix::param::clock_ticks_per_second() as f64))
     }
 
-    /// Memory in use.
+    /// Returns the memory in use.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
         self.status_bytes("VmRSS:")
     }
 
-    /// The most memory in use since [`Broker::forget_peak`].
+    /// Returns the most memory in use since [`Broker::forget_peak`].
     pub(crate) fn peak_bytes(&self) -> Result<u64> {
         self.status_bytes("VmHWM:")
     }
@@ -108,7 +108,7 @@ impl Broker {
         Ok(kib * 1024)
     }
 
-    /// Disk space of the data directory.
+    /// Returns the disk space of the data directory.
     pub(crate) fn disk_bytes(&self) -> Result<u64> {
         disk_bytes(self.folder.path())
     }

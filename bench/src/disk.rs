@@ -1,4 +1,4 @@
-//! Measures the bare disk: `pwrite` and `fdatasync` in turn in a file that was written before.
+//! Measures the bare disk: `pwrite` and `fdatasync` in turn, in a file that was written before.
 //!
 //! The thread does nothing else, like the writer of a journal: on a busy machine a thread that also computes waits longer for a core
 //! after each sync, and the disk would look slower than it is.
@@ -87,7 +87,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Blocks per second.
+    /// Returns blocks per second.
     fn rate(&mut self, block_bytes: usize, time: Duration) -> Result<f64> {
         let block = vec![0xa5; block_bytes];
         let start = Instant::now();

@@ -17,7 +17,7 @@ use crate::report::{Row, Target};
 const BODY_BYTES: usize = 256;
 const SESSIONS_ACTIVE: usize = 64;
 const MESSAGES_PER_SESSION: usize = 20;
-/// How long a receiver waits for another session before it concludes that there is none.
+/// The time that a receiver waits for another session before it concludes that there is none.
 const SESSION_WAIT: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
@@ -52,7 +52,7 @@ enum Feature {
     Large,
 }
 
-/// A quick run has a tenth of all counts.
+/// Returns the count for this run: a quick run has a tenth of each count.
 fn count(arguments: &Arguments, full: usize) -> usize {
     if arguments.quick { full / 10 } else { full }
 }

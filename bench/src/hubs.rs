@@ -1,4 +1,5 @@
-//! Measures event hubs: publishing against the bare disk, reading against the page cache and the loopback, and the effect of readers on queues.
+//! Measures event hubs: publishing against the bare disk, reading against the page cache and the loopback, and the effect of readers on
+//! queues.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -23,7 +24,7 @@ use crate::load::{self, Load};
 use crate::report::{Row, Target};
 
 const HUB: &str = "homes";
-/// A consumer group allows five readers of a partition without owner levels, so eight readers need two groups.
+/// The consumer groups. Each allows five readers of a partition without owner levels, so eight readers need two.
 const GROUPS: [&str; 2] = ["$Default", SECOND];
 const SECOND: &str = "second";
 const EARLIEST: &str = "amqp.annotation.x-opt-offset > '-1'";
@@ -139,7 +140,7 @@ async fn send(client: Client, address: String, left: Arc<AtomicU64>) -> Result<(
     Ok(pipeline.flush().await?)
 }
 
-/// Reads partitions from the start until it has that many events in all.
+/// Reads partitions from the start until that many events have arrived in all.
 async fn read(broker: &Broker, partitions: impl Iterator<Item = u32>, events: u64) -> Result<f64> {
     let seen = Arc::new(AtomicU64::new(0));
     let mut readers = JoinSet::new();
@@ -199,7 +200,7 @@ async fn through(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) -> Resul
     rows.add("catch-up / bare", "", Some(Target::AtLeast(0.5)), caught_up / bare);
     rows.add("catch-up: broker CPU per event", "µs", None, read_cpu);
 
-    // A little less than its share: batches rotate, but not every partition has the same number of events.
+    // A little less than the share of one partition: batches rotate, but not every partition has the same number of events.
     let in_one = sizes.events / 16 / 10 * 9;
     let one = read(&broker, std::iter::once(3), in_one).await?;
     let eight = read(&broker, std::iter::repeat_n(3, 8), in_one * 8).await?;

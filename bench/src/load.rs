@@ -41,7 +41,7 @@ impl Load {
         Self::start_with(broker, vec![Message::data(vec![b'x'; body_bytes]).to_bytes()]).await
     }
 
-    /// Does the same with these messages, repeatedly.
+    /// Starts the same senders and receivers with these messages, which are sent repeatedly.
     pub(crate) async fn start_with(broker: &Broker, payloads: Vec<Bytes>) -> Result<Self> {
         let mut load = Load { tasks: JoinSet::new(), completed: Arc::default(), stopping: Arc::default() };
         for _ in 0..RECEIVERS {
@@ -137,7 +137,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
     ])
 }
 
-/// Measures the idle disk before and after: disks of shared machines change every minute.
+/// Returns the throughput of the broker and of the bare disk. The disk is measured before and after the load, because disks of shared
+/// machines change every minute.
 async fn against_disk(arguments: &Arguments) -> Result<(f64, f64)> {
     let times = Times::of(arguments);
     let folder = TempDir::with_prefix_in("peeklock-bench-raw-", &arguments.data)?;

@@ -11,7 +11,7 @@ use crate::load;
 use crate::report::{Row, Target};
 
 const SUBSCRIPTIONS_PER_TOPIC: usize = 8;
-/// One of that many entities is a topic with its subscriptions.
+/// The number of entities of which one is a topic with its subscriptions.
 const GROUP: usize = 20;
 const PAGE_COUNT: usize = 100;
 const LOOK_FOR: Duration = Duration::from_secs(3);

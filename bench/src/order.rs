@@ -1,4 +1,5 @@
-//! Measures the cost of an order against a plain queue, the time of an urgent message behind a long backlog, and the waits of each class under overload.
+//! Measures the cost of an order against a plain queue, the time of an urgent message behind a long backlog, and the waits of each class
+//! under overload.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -67,7 +68,7 @@ fn message(body_bytes: usize, priority: u8) -> Message {
     message
 }
 
-/// Every message has a priority and a tenant, also where the order does not use them.
+/// Returns messages that all have a priority and a tenant, also where the order does not use them.
 fn payloads() -> Vec<Bytes> {
     let payload = |number: usize| {
         let (_, priority) = CLASSES[number % CLASSES.len()];
@@ -87,7 +88,8 @@ async fn rate(arguments: &Arguments, order: Option<OrderSettings>) -> Result<f64
     Ok(measured.rate)
 }
 
-/// Measures the throughput from end to end with each order against a plain queue. The plain queue is measured before and after: disks of shared machines change every minute.
+/// Measures the throughput from end to end with each order against a plain queue. The plain queue is measured before and after: disks of
+/// shared machines change every minute.
 async fn rates(arguments: &Arguments) -> Result<Vec<Row>> {
     let kinds: [(&str, OrderSettings); 4] = [
         ("strict, 3 classes", order(OrderPolicy::Strict)?),
@@ -176,7 +178,8 @@ const SHARES: [f64; 3] = [30.0, 40.0, 50.0];
 const OFFSETS_MS: [u64; 3] = [0, 1_000, 4_000];
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// Measures how long messages of each class wait during 20 % of overload. All messages are received in the end, so the longest waits count as well.
+/// Measures how long messages of each class wait during 20 % of overload. All messages are received in the end, so the longest waits count
+/// as well.
 async fn waits(arguments: &Arguments, policy: OrderPolicy) -> Result<Vec<Row>> {
     let time = Duration::from_secs(if arguments.quick { 4 } else { 20 });
     let mut values = vec![vec![vec![]; QUANTILES.len()]; CLASSES.len()];

@@ -14,7 +14,7 @@ pub(crate) struct Row {
     pub(crate) others_share: f64,
 }
 
-/// A measurement with a larger share of other programs is not reliable.
+/// The largest share of other programs with which a measurement is reliable.
 const OTHERS_SHARE_MAX: f64 = 0.1;
 
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ impl Row {
     }
 
     fn verdict(&self) -> &'static str {
-        // A thread whose sync ends while all cores are busy waits for a core, and the bare disk seems slower than the broker.
+        // A thread whose sync ends while all cores are busy waits for a core. The bare disk then seems slower than the broker.
         if self.target.is_some() && self.others_share > OTHERS_SHARE_MAX {
             return "disturbed";
         }
@@ -64,7 +64,7 @@ pub(crate) struct Report {
     pub(crate) journal: String,
     quick: bool,
     repetitions: usize,
-    /// Read at the start: the source may change during a run, the programs do not.
+    /// The description of the machine. It is read at the start: the source may change during a run, the programs do not.
     machine: String,
 }
 

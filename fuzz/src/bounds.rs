@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The memory that an input of [`crate::INPUT_LEN_MAX`] may cause, far less than its size fields can announce.
+/// The most memory that an input of [`crate::INPUT_LEN_MAX`] may allocate, far less than its size fields can announce.
 pub const MEMORY_BYTES_MAX: usize = 48 << 20;
-/// Most inputs take microseconds. The limit is generous, because the machine may be busy.
+/// The longest time for one input. Most inputs take microseconds; the limit is generous, because the machine may be busy.
 pub const INPUT_TIME_MAX: Duration = Duration::from_secs(10);
 
 thread_local! {
@@ -20,7 +20,7 @@ thread_local! {
 pub struct Counting;
 
 // SAFETY: every call goes to the allocator of the system unchanged; the counts are separate numbers.
-#[allow(unsafe_code, reason = "the only way to see what an input makes us allocate")]
+#[allow(unsafe_code, reason = "the only way to count the bytes that an input allocates")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         took(layout.size());
@@ -70,10 +70,10 @@ pub fn peak_bytes_of(work: impl FnOnce()) -> usize {
     PEAK.get().saturating_sub(before)
 }
 
-/// The current input and its start.
+/// The time at which the current input started, and the input.
 type Running = (Instant, Vec<u8>);
 
-/// Calls back, on a thread of its own, with an input that exceeds the time limit.
+/// Calls a function, on a thread of its own, with an input that exceeds the time limit.
 #[derive(Debug, Clone, Default)]
 pub struct Watchdog {
     running: Arc<Mutex<Option<Running>>>,

@@ -25,7 +25,7 @@ pub fn fuzz_codec(input: &[u8]) {
     }
 }
 
-/// Compares bytes, because a NaN is not equal to itself.
+/// Checks that a value survives encoding and decoding. Compares bytes, because a NaN is not equal to itself.
 fn survives_encoding<T: Decode + Encode>(input: &[u8]) {
     let Ok(value) = T::decode_all(input) else { return };
     let encoded = value.to_bytes();

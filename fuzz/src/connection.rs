@@ -12,9 +12,10 @@ use peeklock_amqp::{
 };
 
 const PREFIX_LEN: usize = 8;
-/// Output without any input: the handshake and the frames of one call.
+/// The most bytes of output without any input: the handshake and the frames of one call.
 const OUTPUT_FIXED_MAX: usize = 16 << 10;
-/// The answer to an attach repeats it and adds fields. No other answer is much longer than its frame.
+/// The most bytes of output per byte of input. The answer to an attach repeats it and adds fields; no other answer is much longer than its
+/// frame.
 const OUTPUT_PER_INPUT_MAX: usize = 64;
 const REMEMBERED_MAX: usize = 64;
 
@@ -158,7 +159,7 @@ impl Driver {
     fn answer_attach(&mut self, link: LinkId) {
         match self.random.u8(..) {
             0..=19 => self.connection.refuse(link, AmqpError::new(condition::NOT_FOUND, "no such entity")),
-            // The answer comes later or never.
+            // The answer is sent later or never.
             20..=29 => remember(&mut self.links, link),
             _ => {
                 self.connection.accept(link, AttachReply::default());

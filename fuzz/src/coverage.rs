@@ -1,4 +1,4 @@
-//! Reports the code that an input reached, if the program was built with LLVM's counters (see the README); otherwise nothing.
+//! Reports the code that an input reached, if the program was built with LLVM's counters (see the README). Otherwise reports nothing.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -52,7 +52,7 @@ impl Coverage {
     }
 }
 
-/// One bit for each order of magnitude: a second round of a loop is new, the hundred-and-first is not.
+/// Returns one bit for each order of magnitude of a count: a second round of a loop is new, the hundred-and-first is not.
 fn count_class(count: u8) -> u8 {
     match count {
         0 => 0,

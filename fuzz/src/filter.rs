@@ -5,7 +5,7 @@ use peeklock_filter::{
     RuleSet, SqlFilter, Value, Verdict, ViewProperty,
 };
 
-/// The text of a filter, a zero byte, the text of an action, a zero byte, and a view.
+/// Evaluates one input: the text of a filter, a zero byte, the text of an action, a zero byte, and a view.
 pub fn fuzz_filter(input: &[u8]) {
     fuzz_decoders(input);
     let mut parts = input.splitn(3, |byte| *byte == 0);
@@ -50,7 +50,7 @@ fn survives_storage(rule: &Rule) {
 fn fuzz_rule(rule: &Rule, view: &[u8]) {
     let mut rules = RuleSet::new();
     let inserted = rules.insert(1, rule);
-    assert_eq!(inserted, rule.check(), "a rule that passes its check can be inserted");
+    assert_eq!(inserted, rule.check(), "the check and the insertion of a rule differ");
     if let Err(error) = inserted {
         check_column(rule, error.column());
         assert!(rules.is_empty(), "a rejected rule left a trace");

@@ -19,13 +19,13 @@ pub fn fuzz_json(input: &[u8]) {
     }
 }
 
-/// Compares texts, because a NaN is not equal to itself.
+/// Checks that a value survives encoding and decoding. Compares texts, because a NaN is not equal to itself.
 fn survives_writing<T: DeserializeOwned + Serialize>(input: &[u8]) {
     let Ok(spec) = from_json_bytes::<T>(input) else { return };
     let written = serde_json::to_string(&spec).expect("a decoded value can be encoded");
     let again = from_json_bytes::<T>(written.as_bytes()).expect("an encoded value can be decoded");
     assert_eq!(
-        serde_json::to_string(&again).expect("as before"),
+        serde_json::to_string(&again).expect("a decoded value can be encoded"),
         written,
         "encoding and decoding changed a value"
     );

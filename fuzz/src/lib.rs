@@ -17,10 +17,10 @@ pub use filter::fuzz_filter;
 pub use json::fuzz_json;
 pub use xml::fuzz_xml;
 
-/// Longer inputs find no other faults and take longer.
+/// The greatest length of an input. Longer inputs find no other faults and take longer.
 pub const INPUT_LEN_MAX: usize = 64 << 10;
 
-/// The code under test.
+/// The code that a fuzz target tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     Codec,

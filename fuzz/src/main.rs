@@ -156,7 +156,8 @@ fn read_corpus(folder: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
     paths.iter().map(|path| std::fs::read(path).with_context(|| format!("read {}", path.display()))).collect()
 }
 
-/// Returns the path of the input, or the reason why it could not be written: the fault itself is reported in any case.
+/// Writes a failing input to a file. Returns the path, or the reason why the file could not be written: the fault itself is reported in any
+/// case.
 fn write_crash(folder: &Path, target: Target, input: &[u8]) -> String {
     let name = format!("{}-{:016x}.bin", target.name(), fingerprint(input));
     let path = folder.join(name);

@@ -146,7 +146,7 @@ const XML_TOKENS: [&[u8]; 24] = [
 const NUMBERS: [u32; 10] = [0, 1, 7, 8, 255, 256, 511, 512, 0x7fff_ffff, u32::MAX];
 const PREFIX_LEN: usize = 8;
 
-/// Creates an input from one of the corpus, sometimes with parts of another.
+/// Creates an input from an input of the corpus, sometimes with parts of another.
 pub fn mutate(random: &mut Rng, target: Target, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut input = pick(random, corpus).clone();
     for _ in 0..random.usize(1..=4) {

@@ -1,4 +1,4 @@
-//! The fuzzer's own instruments work: a check that cannot fail would find nothing.
+//! Tests the fuzzer's own measurements and mutations: a check that cannot fail would find nothing.
 
 use peeklock_fuzz::bounds::{Counting, peak_bytes_of};
 use peeklock_fuzz::{INPUT_LEN_MAX, Target, mutate};
@@ -7,7 +7,7 @@ use peeklock_fuzz::{INPUT_LEN_MAX, Target, mutate};
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn the_peak_is_measured_also_when_it_was_given_back() {
+fn the_peak_includes_memory_that_was_freed() {
     let peak = peak_bytes_of(|| drop(std::hint::black_box(vec![1_u8; 3 << 20])));
     assert!((3 << 20..4 << 20).contains(&peak), "{peak}");
     assert!(peak_bytes_of(|| ()) < 1024);

@@ -1,11 +1,11 @@
-//! The committed corpus, which holds every input that ever failed, stays without fault.
+//! Replays the committed corpus, which contains every input that ever failed.
 
 use std::path::Path;
 
 use peeklock_fuzz::Target;
 
 #[test]
-fn the_corpus_is_fine() {
+fn no_input_of_the_corpus_fails() {
     for target in [Target::Codec, Target::Connection, Target::Filter, Target::Json, Target::Xml] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name());
         let mut input_count = 0;
