@@ -28,7 +28,8 @@ pub enum BodyPlace {
 }
 
 impl BodyRef {
-    /// Bodies in a commit group start at multiples of this offset. The reference stores the quotient, which leaves more bits for the number.
+    /// Bodies in a commit group start at multiples of this offset. The reference stores the quotient, which leaves more
+    /// bits for the number.
     pub const ALIGNMENT: usize = 8;
     /// The largest offset at which a body can start in a commit group.
     pub const GROUP_OFFSET_MAX: u32 = ((1 << Self::OFFSET_BITS) - 1) * 8;
@@ -41,7 +42,8 @@ impl BodyRef {
     const OFFSET_BITS: u32 = 20;
     const NOWHERE_HANDLE: u64 = 0x7fff_ffff << 32;
 
-    /// Refers to a body in a commit group. `None` if the offset is not aligned or too large, or if the group number is 2^43 or larger.
+    /// Refers to a body in a commit group. `None` if the offset is not aligned or too large, or if the group number is
+    /// 2^43 or larger.
     pub fn in_group(group: CommitGroupNumber, offset_bytes: u32) -> Option<Self> {
         let fits =
             offset_bytes.is_multiple_of(8) && offset_bytes <= Self::GROUP_OFFSET_MAX && group.0 < 1 << 43;

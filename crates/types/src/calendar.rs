@@ -1,4 +1,5 @@
-//! Times as text. The calendar is that of `jiff`; the grammars are those of RFC 3339 and of the services, which accept less or more than it does.
+//! Parses and prints times as text. `jiff` supplies the calendar. The grammars are our own, because RFC 3339 and the
+//! services accept other texts than `jiff` does.
 
 use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime, Time, date};
@@ -31,7 +32,8 @@ pub fn parse(text: &str, form: Form) -> Option<i64> {
     scanner.rest.is_empty().then_some(millis)
 }
 
-/// Writes milliseconds since 1970 in UTC, such as `2026-01-31T18:00:00.250Z`. A time beyond the years of four digits becomes the last or first.
+/// Writes milliseconds since 1970 in UTC, such as `2026-01-31T18:00:00.250Z`. A time outside the range of the calendar
+/// becomes its first or last time.
 pub fn show(millis: i64) -> String {
     let (at, fraction) = (at(millis), millis.rem_euclid(1000));
     format!("{}.{fraction:03}Z", to_seconds(at))

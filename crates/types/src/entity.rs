@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::limits;
 
-/// Name of a queue, a topic or a subscription (`topic/Subscriptions/name`), as its creator wrote it. Two names that differ only in case are
-/// the same name.
+/// The name of a queue, a topic or a subscription (`topic/Subscriptions/name`), as its creator wrote it. Two names that
+/// differ only in case are the same name.
 #[derive(Clone)]
 pub struct EntityName {
     text: Arc<str>,
     folded: Arc<str>,
-    /// The end of the topic's part, in both forms; only in the name of a subscription.
+    /// The end of the topic's part, in both forms. `None` if the name is not that of a subscription.
     topic_end: Option<TopicEnd>,
 }
 
@@ -120,7 +120,7 @@ impl EntityName {
             return Err(NameError::SubscriptionTooLong { count });
         }
         let folded = format!("{}{BETWEEN_FOLDED}{}", topic.folded, name.to_lowercase());
-        // A name of 260 characters has fewer bytes than that, in upper and lower case.
+        // A topic name has at most 260 characters, which take far fewer than `u16::MAX` bytes in both forms.
         let end = |text: &str| u16::try_from(text.len()).unwrap_or(u16::MAX);
         let topic_end = Some(TopicEnd { text: end(&topic.text), folded: end(&topic.folded) });
         Ok(EntityName { text: text.into(), folded: folded.into(), topic_end })
@@ -238,7 +238,7 @@ pub enum SubQueue {
     #[default]
     Main,
     DeadLetter,
-    /// Messages in transit to another queue. Has no address: it cannot be received from.
+    /// Messages in transit to another queue. This part has no address, so that clients cannot receive from it.
     Transfer,
     /// Messages that could not be transferred to another queue.
     TransferDeadLetter,
@@ -257,7 +257,7 @@ pub struct EntityPath {
 }
 
 impl EntityPath {
-    /// The longer one first, because the other is its suffix.
+    /// The suffixes of addresses. The longer suffix is first, because it ends with the shorter one.
     const SUFFIXES: [(&str, SubQueue); 2] = [
         ("/$transfer/$deadletterqueue", SubQueue::TransferDeadLetter),
         ("/$deadletterqueue", SubQueue::DeadLetter),

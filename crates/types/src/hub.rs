@@ -15,9 +15,9 @@ pub struct HubId(pub u64);
 /// The settings of a hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubSettings {
-    /// Can be increased later, but not reduced.
+    /// The number of partitions. It can be increased later, but not reduced.
     pub partition_count: u32,
-    /// The minimum time for which an event is kept. `None`: for ever.
+    /// The minimum time for which an event is kept. `None`: events are kept for ever.
     pub retention: Option<Duration>,
     /// The approximate maximum of bytes that one partition keeps. `None`: limited by the disk.
     pub retention_bytes: Option<u64>,
@@ -27,13 +27,13 @@ pub struct HubSettings {
     pub user_metadata: Option<String>,
 }
 
-/// The handling of a reader whose start position has expired.
+/// The handling of a reader whose next event was retired or lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExpiredPosition {
-    /// It gets an error: no event is skipped unnoticed.
+    /// The reader gets an error: no event is skipped unnoticed.
     #[default]
     Refuse,
-    /// It starts at the oldest stored event.
+    /// The reader starts at the oldest stored event.
     Earliest,
 }
 

@@ -63,7 +63,8 @@ pub fn show(span: Duration) -> String {
     shown
 }
 
-/// Adds numbers, each before its unit; each unit at most once, the larger first.
+/// Adds all numbers of `text` to `parsed`. Each number is followed by its unit. A unit occurs at most once, and larger
+/// units come first.
 fn add(parsed: &mut Parsed, text: &str, units: &[(char, u64)]) -> Option<()> {
     let (mut rest, mut units) = (text, units);
     while !rest.is_empty() {

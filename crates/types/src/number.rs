@@ -40,7 +40,8 @@ impl Placement {
     pub const SHARD_COUNT_DEFAULT: u16 = 8;
     pub const SHARD_COUNT_MAX: u16 = 256;
 
-    /// Returns `None` if the number is 0 or too large.
+    /// Creates the placement for this number of shards. `None` if the number is 0 or larger than
+    /// [`Placement::SHARD_COUNT_MAX`].
     pub fn new(shard_count: u16) -> Option<Self> {
         let shard_count =
             NonZeroU16::new(shard_count).filter(|count| count.get() <= Self::SHARD_COUNT_MAX)?;
@@ -60,8 +61,8 @@ impl Placement {
         self.of_hash(hash(name))
     }
 
-    /// Returns the shard that owns a partition of the hub of this name. Neighbours are in different shards, so that a
-    /// hub uses all of them evenly.
+    /// Returns the shard that owns a partition of the hub of this name. Neighbouring partitions are in different
+    /// shards, so that a hub uses all shards evenly.
     pub fn of_partition(self, hub: &EntityName, partition: u32) -> ShardId {
         self.of_hash(hash(hub).wrapping_add(u64::from(partition)))
     }
@@ -72,7 +73,7 @@ impl Placement {
     }
 
     fn of_hash(self, hash: u64) -> ShardId {
-        #[expect(clippy::cast_possible_truncation, reason = "a rest below the count")]
+        #[expect(clippy::cast_possible_truncation, reason = "the remainder is less than the shard count")]
         ShardId((hash % u64::from(self.shard_count())) as u16)
     }
 }

@@ -10,12 +10,14 @@ use crate::limits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderSettings {
     pub policy: OrderPolicy,
-    /// The most urgent first: sorted by their priorities. Empty: all messages are in one class called [`ClassName::ONLY`].
+    /// The classes of messages, sorted by priority, the most urgent first. Empty: all messages are in one class called
+    /// [`ClassName::ONLY`].
     pub classes: Vec<ClassSettings>,
     /// The class of messages that specify no class, or an unknown one. `None`: see
     /// [`OrderSettings::default_class_index`].
     pub default_class: Option<ClassName>,
-    /// Evaluated in order; the first rule that is true decides the class, whatever the message itself specifies.
+    /// The rules are evaluated in order. The first rule that is true decides the class, whatever the message itself
+    /// specifies.
     pub rules: Vec<ClassRule>,
     pub tenants: Option<TenantSettings>,
     /// The limit of deliveries per second, over all classes.
@@ -50,7 +52,7 @@ pub struct ClassSettings {
     /// The head start of a message without an offset over this class, if the policy is [`OrderPolicy::Aged`]. `None`:
     /// the target, or a default by the place of the class, see [`OrderSettings::offset`].
     pub offset: Option<Duration>,
-    /// Its share if the policy is [`OrderPolicy::Weighted`]. `None` is 1.
+    /// The share of the class if the policy is [`OrderPolicy::Weighted`]. `None` is 1.
     pub weight: Option<u32>,
     pub target: Option<Target>,
     pub rate: Option<Rate>,
@@ -77,7 +79,7 @@ pub struct ClassRule {
 pub struct TenantSettings {
     /// An expression of the filter language; its value is the tenant's name. Usually just the name of a property.
     pub key: String,
-    /// Empty: all tenants are equal, in one class called [`ClassName::ONLY`].
+    /// The classes of tenants. Empty: all tenants are equal, in one class called [`ClassName::ONLY`].
     pub classes: Vec<TenantClass>,
     /// The class of tenants that match none of the conditions. `None`: the last one.
     pub default_class: Option<ClassName>,

@@ -15,16 +15,16 @@ pub fn partition_key_hash(key: &str) -> i16 {
     i16::from_le_bytes([low, next])
 }
 
-/// Twelve bytes as three numbers.
+/// The bytes that one step of the hash consumes, as three numbers.
 const BLOCK_BYTES: usize = 12;
 
 fn lookup3(bytes: &[u8]) -> (u32, u32) {
-    // Only the low bits of the length count, as everywhere in this function.
+    // The hash uses only the low 32 bits of the length.
     #[expect(clippy::cast_possible_truncation, reason = "the function is defined modulo 2^32")]
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let (mut a, mut b, mut c) = (start, start, start);
     let mut rest = bytes;
-    // The last complete block uses the final step instead.
+    // The last block, even a complete one, goes through the final step instead.
     while rest.len() > BLOCK_BYTES {
         let (block, behind) = rest.split_at(BLOCK_BYTES);
         add(block, &mut a, &mut b, &mut c);

@@ -14,10 +14,10 @@ pub type QueueGroups = BTreeMap<EntityName, Arc<QueueGroupSettings>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueGroupSettings {
     pub policy: OrderPolicy,
-    /// The most urgent first.
+    /// The members of the group, the most urgent first.
     pub members: Vec<MemberSettings>,
     /// The limit of messages that one receiver may hold unsettled, however much credit it grants. The rest of the
-    /// credit stays, and is used by urgency.
+    /// credit stays until the receiver settles messages; the policy then selects the next ones.
     pub max_outstanding: u32,
 }
 
@@ -28,7 +28,7 @@ pub struct MemberSettings {
     /// The head start of a message without an offset over this member, if the policy is [`OrderPolicy::Aged`]. `None`:
     /// by its place, see [`QueueGroupSettings::offset`].
     pub offset: Option<Duration>,
-    /// Its share if the policy is [`OrderPolicy::Weighted`]. `None` is 1.
+    /// The share of the member if the policy is [`OrderPolicy::Weighted`]. `None` is 1.
     pub weight: Option<u32>,
 }
 

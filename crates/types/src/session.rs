@@ -26,9 +26,9 @@ impl SessionId {
         if count > limits::SESSION_ID_CHARS_MAX {
             return Err(SessionIdError { count });
         }
-        // The maximum number of characters needs fewer bytes than that.
+        // The permitted number of characters takes far fewer than `u16::MAX` bytes.
         let text_end = u16::try_from(text.len()).unwrap_or(u16::MAX);
-        // Each message of a session has its id, and most ids are plain: those need one allocation.
+        // Each message of a session has its id, and most ids are plain. A plain id needs only one allocation.
         let is_plain = text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
         let folded = if is_plain { String::new() } else { text.to_lowercase() };
         let both = if is_plain || folded == text { text.into() } else { [text, &folded].concat().into() };

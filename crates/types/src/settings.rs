@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::{EntityKind, EntityName, OrderError, OrderSettings};
 
-/// Limits that apply everywhere, each with its unit in the name.
+/// The limits that apply everywhere. The name of a limit contains its unit.
 pub mod limits {
     use std::time::Duration;
 
@@ -79,7 +79,7 @@ pub mod limits {
     pub const TENANT_BYTES_MAX: usize = 128;
     /// The largest limit of unsettled messages per receiver on a queue with an order.
     pub const OUTSTANDING_MAX: u32 = 100_000;
-    /// A receiver on such a queue may hold as many messages as it settles in this time.
+    /// A receiver on a queue with an order may hold as many messages as it settles in this time.
     pub const OUTSTANDING_HORIZON: Duration = Duration::from_millis(OUTSTANDING_HORIZON_MS);
     pub const OUTSTANDING_HORIZON_MS: u64 = 100;
     /// Queues and subscriptions of one queue group, and queue groups of a namespace.
@@ -97,7 +97,7 @@ pub mod limits {
     pub const PLAIN_READERS_MAX: usize = 5;
     /// Producers whose last sends one partition remembers, to detect repeated ones.
     pub const PRODUCERS_MAX: usize = 1024;
-    /// The name of a reader or of an owner.
+    /// The characters in the name of a reader or of an owner.
     pub const OWNER_CHARS_MAX: usize = 256;
     /// Ten thousand years: longer than any meaningful duration, and far below the range of all clocks.
     pub const DURATION_MAX: Duration = Duration::from_secs(10_000 * 365 * 24 * 3600);
@@ -117,9 +117,9 @@ pub struct QueueSettings {
     pub dead_letter_on_expiration: bool,
     /// The queue is deleted when it has not been used for this time.
     pub auto_delete_on_idle: Option<Duration>,
-    /// A message id that was seen within this time is dropped. Whether there is a window cannot be changed later.
+    /// A message whose id was seen within this time is dropped. Duplicate detection cannot be turned on or off later.
     pub duplicate_window: Option<Duration>,
-    /// Stores and shows a window that was set although duplicates are not detected. Has no effect.
+    /// Stores and shows a window that was set although duplicates are not detected, without effect.
     pub unused_duplicate_window: Option<Duration>,
     /// Bytes of all bodies, including dead-lettered ones. `None`: limited by the disk.
     pub max_size_bytes: Option<u64>,

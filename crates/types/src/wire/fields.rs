@@ -17,7 +17,8 @@ pub fn put_large_field(tag: u64, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<
     put_large(out, write);
 }
 
-/// Returns the decoded value of a field; else the value from before the field existed; else the absent one of its type.
+/// Returns the decoded value of a field. An omitted field has the value from before it existed, or else the absent
+/// value of its type.
 pub fn found_or<T: Wire>(found: Option<T>, before: Option<T>, what: &'static str) -> Result<T, DecodeError> {
     found.or(before).or_else(T::absent).ok_or(DecodeError::Missing(what))
 }

@@ -7,8 +7,8 @@
 //! struct   fields with rising tags
 //! record   kind (number), then sized: positional values, then fields with rising tags
 //! ```
-//! [`tags`] registers every kind and every tag. A decoder that finds an unregistered one returns [`DecodeError::Unknown`]: it never skips a
-//! field. Decoding checks everything, because the bytes come from a disk.
+//! [`tags`] registers every kind and every tag. A decoder that finds an unregistered one returns
+//! [`DecodeError::Unknown`]: it never skips a field. Decoding checks everything, because the bytes come from a disk.
 
 #[macro_use]
 mod fields;
@@ -29,7 +29,7 @@ pub enum DecodeError {
     Value(&'static str),
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// A newer version has registered it.
+    /// The kind or tag is not registered here: a newer version wrote the bytes.
     #[error("the {of} {tag} is unknown")]
     Unknown { of: &'static str, tag: u64 },
     #[error("the checksum of the snapshot does not match its bytes")]

@@ -139,7 +139,7 @@ macro_rules! records {
                     $crate::wire::end_record::<$room>(start, out);
                 } )*
             }
-            // Not every enum has places of bodies.
+            // Only enums with references to bodies use `here`.
             let _ = here;
         }
 

@@ -135,7 +135,7 @@ impl Wire for RetryPolicy {
     }
 }
 
-/// Most records are about the main queue and omit this.
+/// The main queue is the absent value, because most records are about it.
 impl Wire for SubQueue {
     const IS_OPEN: bool = false;
 
@@ -266,7 +266,7 @@ impl Wire for Bytes {
 impl<T: Wire> Wire for Option<T> {
     const IS_OPEN: bool = T::IS_OPEN;
 
-    /// Only a field can contain it: an absent field is `None`.
+    /// Writes nothing for `None`, so an option can be encoded only as a field: an omitted field is `None`.
     fn put_value(&self, out: &mut Vec<u8>) {
         if let Some(value) = self {
             value.put_value(out);
