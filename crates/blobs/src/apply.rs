@@ -163,7 +163,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Checks that etags only rise: none is reused, even if its blob is gone.
+    /// Checks that etags only rise: no etag is reused, even if its blob is gone.
     fn take_etag(&mut self, etag: Etag) -> Result<(), ReplayError> {
         let next = etag.0.checked_add(1).filter(|_| etag.0 >= self.next_etag);
         self.next_etag = next.ok_or(ReplayError { what: "an etag comes back" })?;

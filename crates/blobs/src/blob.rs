@@ -8,7 +8,7 @@ use crate::lease::Lease;
 use crate::metadata::Metadata;
 use crate::name::BlobName;
 
-/// The state of a blob or container: each change has its own, and none is ever reused in its shard.
+/// Identifies the state of a blob or container. Each change issues a new etag, and no etag is reused in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Etag(pub u64);
 
@@ -37,7 +37,7 @@ pub struct Blob {
     pub metadata: Metadata,
     pub headers: BlobHeaders,
     pub content: Bytes,
-    /// Empty if the blob was put in one piece.
+    /// The blocks of the content, in order. Empty if the blob was put in one piece.
     pub blocks: Vec<Block>,
     pub etag: Etag,
     pub created_at: Timestamp,
@@ -51,7 +51,7 @@ pub struct NewBlob {
     pub metadata: Metadata,
     pub headers: BlobHeaders,
     pub content: Bytes,
-    /// The blocks of the content, in order, if the blob was put in blocks.
+    /// The blocks of the content, in order. Empty if the client puts the blob in one piece.
     pub blocks: Vec<Block>,
 }
 

@@ -24,10 +24,10 @@ pub struct Block {
 /// The source of one block in a list of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSource {
-    /// The current blob.
+    /// Only the blocks of the current blob.
     Committed,
     Uncommitted,
-    /// The uncommitted blocks, else the blob.
+    /// The uncommitted blocks, or else the current blob.
     Latest,
 }
 
@@ -35,7 +35,7 @@ pub enum BlockSource {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Staged {
     pub(crate) blocks: BTreeMap<BlockId, Bytes>,
-    /// The arrival of the last one.
+    /// The time at which the last block arrived.
     pub(crate) at: Timestamp,
 }
 

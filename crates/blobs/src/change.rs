@@ -194,8 +194,8 @@ impl Blobs {
     }
 }
 
-/// Checks the state first, then the lease: a client that creates a blob only if it is new learns that it exists, leased
-/// or not.
+/// Checks the state first, then the lease: a client that creates a blob only if it is new gets the error that it
+/// exists, whether the blob is leased or not.
 pub(crate) fn check_put(
     now: Timestamp,
     container: &ContainerName,

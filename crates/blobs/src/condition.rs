@@ -46,7 +46,7 @@ impl Condition {
 
     /// Returns whether the required conditions hold. For a read, a failure is an error.
     pub fn fits_wanted(&self, etag: Etag, modified_at: Timestamp) -> bool {
-        // HTTP has whole seconds only.
+        // Times in HTTP headers have whole seconds only.
         let modified_s = modified_at.as_millis() / 1000;
         self.if_match.is_none_or(|tag| tag.fits(etag))
             && self.if_unmodified_since.is_none_or(|at| modified_s <= at.as_millis() / 1000)
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn etags_and_times_decide() {
+    fn etags_and_times_decide_whether_a_condition_is_met() {
         let (etag, at) = (Etag(7), Timestamp::from_millis(10_500));
         let met = |condition: Condition| condition.is_met(etag, at);
         let second = |s: u64| Some(Timestamp::from_millis(s * 1000));

@@ -16,7 +16,7 @@ pub enum Error {
     NoSuchBlob { container: ContainerName, blob: BlobName },
     #[error("the blob '{blob}' exists already in the container '{container}'")]
     BlobExists { container: ContainerName, blob: BlobName },
-    /// `None`: it does not exist.
+    /// `None`: the blob or container does not exist.
     #[error("the condition of the request is not met: {}", state(*current))]
     ConditionNotMet { current: Option<Etag> },
     #[error("a blob or block holds at most {CONTENT_BYTES_MAX} bytes here; this one has {size_bytes}")]
@@ -33,7 +33,7 @@ pub enum Error {
     Full,
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The same for a container, for which the service has other codes.
+    /// A lease error of a container, for which the service has other codes than for a blob.
     #[error("{0}")]
     ContainerLease(LeaseError),
     #[error("the list names a block that was not put, or is gone; put the blocks again")]

@@ -24,11 +24,11 @@ pub enum Fact {
         etag: Etag,
         at: Timestamp,
     },
-    /// With all its blobs.
+    /// The container was deleted, with all its blobs.
     ContainerDeleted {
         name: ContainerName,
     },
-    /// A new blob, or a replacement.
+    /// A blob was created or replaced.
     Put {
         container: ContainerName,
         blob: BlobName,
@@ -47,13 +47,13 @@ pub enum Fact {
         container: ContainerName,
         blob: BlobName,
     },
-    /// The new lease of a blob, or of the container.
+    /// The lease of a blob, or of the container itself, was changed or removed.
     Leased {
         container: ContainerName,
         blob: Option<BlobName>,
         lease: Option<Lease>,
     },
-    /// An uncommitted block.
+    /// An uncommitted block was stored.
     Staged {
         container: ContainerName,
         blob: BlobName,
@@ -61,7 +61,7 @@ pub enum Fact {
         content: Bytes,
         at: Timestamp,
     },
-    /// The uncommitted blocks of a blob are removed.
+    /// The uncommitted blocks of a blob were removed.
     Unstaged {
         container: ContainerName,
         blob: BlobName,

@@ -28,12 +28,12 @@ pub struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseTerm {
     Infinite,
-    /// Expires at `until`. A renewal adds the same span to its own time.
+    /// The lease expires at `until`. A renewal extends it to the time of the renewal plus `span`.
     Fixed {
         span: Duration,
         until: Timestamp,
     },
-    /// Was broken, and is valid until then.
+    /// The lease was broken, and stays valid until this time.
     Breaking {
         until: Timestamp,
     },
@@ -68,7 +68,7 @@ pub enum LeaseAction {
     Release {
         id: LeaseId,
     },
-    /// Without a period, a fixed lease stays valid until its end, and an infinite one ends now.
+    /// Without a period, a fixed lease stays valid until its end, and an infinite lease ends at once.
     Break {
         period: Option<Duration>,
     },
@@ -208,7 +208,7 @@ fn change(
     };
     match lease.term {
         LeaseTerm::Breaking { .. } if lease.id == id => Err(LeaseError::BreakingAndCannotBeChanged),
-        // A repeated change finds its own result.
+        // A client may repeat a change whose answer it did not receive: the lease then has the proposed id already.
         LeaseTerm::Infinite | LeaseTerm::Fixed { .. } if lease.id == id || lease.id == proposed => {
             Ok(Lease { id: proposed, term: lease.term })
         }
@@ -229,7 +229,7 @@ fn break_(current: Option<&Lease>, now: Timestamp, period: Option<Duration>) -> 
     Ok(Lease { id: lease.id, term: LeaseTerm::Breaking { until } })
 }
 
-/// Checks the lease id of a read. Without one every client may read.
+/// Checks the lease id of a read. A request without a lease id may always read.
 pub fn check_read(lease: Option<&Lease>, now: Timestamp, given: Option<LeaseId>) -> Result<(), LeaseError> {
     let Some(given) = given else { return Ok(()) };
     let is_its = lease.is_some_and(|lease| lease.id == given);
@@ -253,7 +253,8 @@ pub(crate) fn check_write(
     check_read(lease, now, given)
 }
 
-/// Returns the lease after a change: an expired one is removed, and cannot be renewed.
+/// Returns the lease after a change of its blob or container: an expired or broken lease is removed, and cannot be
+/// renewed.
 pub(crate) fn after_change(lease: Option<Lease>, at: Timestamp) -> Option<Lease> {
     lease.filter(|_| LeaseState::of(lease.as_ref(), at).is_locked())
 }

@@ -20,7 +20,7 @@ use crate::metadata::Metadata;
 use crate::name::{BlobName, ContainerName};
 use crate::wire::{DecodeError, Decoder, Wire};
 
-/// Contents of at least this size are a part of their own.
+/// Contents of at least this size become a part of their own, which is shared with the blob and not copied.
 const PART_BYTES_MIN: usize = 16 * 1024;
 
 struct StoredContainer {
@@ -48,7 +48,7 @@ struct StoredBlob {
     created_at: Timestamp,
     modified_at: Timestamp,
     lease: Option<Lease>,
-    /// The writer omits it here and appends it as the last field.
+    /// The writer omits the content here and appends it as the last field.
     content: Option<Bytes>,
 }
 
@@ -79,7 +79,7 @@ tagged_fields! { StoredStaged in stored_staged {
     CONTENT: content,
 }}
 
-/// A growing snapshot.
+/// A snapshot under construction.
 #[derive(Default)]
 struct Parts {
     done: Vec<Bytes>,
@@ -154,7 +154,7 @@ impl Blobs {
     pub fn restore(bytes: &[u8]) -> Result<Blobs, DecodeError> {
         let mut blobs = Blobs::default();
         let mut decoder = Decoder::new(bytes);
-        // The following records belong to these.
+        // The container and the blob to which the following records belong.
         let (mut container, mut blob) = (None, None);
         loop {
             if decoder.is_empty() {

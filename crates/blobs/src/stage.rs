@@ -58,7 +58,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Makes a blob of uncommitted blocks and of its current blocks.
+    /// Makes a blob of its uncommitted and its current blocks, as the list selects them.
     pub fn commit(
         &mut self,
         stamp: Stamp,

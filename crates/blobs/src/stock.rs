@@ -3,7 +3,8 @@
 use crate::metadata::Metadata;
 use crate::name::BlobName;
 
-/// A blob of a stock checkpoint store. Names are in lower case: some stores write them so, others keep the spelling.
+/// A blob of a stock checkpoint store. Names are in lower case here, because some stores write them so and others keep
+/// the spelling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StockRecord {
     /// The host name that clients used for the namespace.

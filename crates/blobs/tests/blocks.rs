@@ -1,6 +1,6 @@
 //! Guards blobs in blocks: the list determines the content, and uncommitted blocks are stored, counted and dropped.
 
-#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ fn uncommitted_blocks_are_dropped_after_a_week() {
     let before = rig.blobs.size_bytes();
     rig.stage(Timestamp::ZERO, 0, b"hello").unwrap();
     let (container, blob) = place();
-    assert_eq!(rig.content(), None, "a blob exists when its list is committed");
+    assert_eq!(rig.content(), None, "a blob exists only when its list is committed");
     assert_eq!(rig.blobs.blocks(&container, &blob).unwrap().1.len(), 1);
     let week = Duration::from_secs(7 * 24 * 3600);
     let other = BlobName::parse("b").unwrap();

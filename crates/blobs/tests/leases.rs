@@ -1,7 +1,7 @@
 //! Guards leases: every action in every state has the outcome of the service's tables, with crashes at any time, and no
 //! client without the lease changes a leased blob.
 
-#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ impl Model {
         matches!(self, Leased { .. } | Breaking { .. })
     }
 
-    /// The table "outcomes of lease operations by lease state".
+    /// Follows the service's table "outcomes of lease operations by lease state".
     fn act(self, now: u64, action: LeaseAction) -> Result<Model, LeaseError> {
         use LeaseError as E;
         match (action, self) {
@@ -146,7 +146,7 @@ impl Model {
         }
     }
 
-    /// The table "outcomes of use attempts by lease state".
+    /// Follows the service's table "outcomes of use attempts by lease state".
     fn use_with(self, given: Option<LeaseId>, is_change: bool) -> Result<(), LeaseError> {
         match (given, self.is_locked()) {
             (None, true) if is_change => Err(LeaseError::IdMissing),
@@ -158,7 +158,7 @@ impl Model {
         }
     }
 
-    /// A change removes an expired lease.
+    /// Returns the lease after a change: a change removes an expired lease.
     fn changed(self) -> Model {
         if self.is_locked() { self } else { Available }
     }
@@ -280,7 +280,7 @@ impl Rig {
         }
     }
 
-    /// A new blob replaces it, without a lease.
+    /// Deletes the blob. A new blob without a lease replaces it.
     fn delete(&mut self, id: Option<LeaseId>) {
         let expected = self.of_blob.at(self.now_s).use_with(id, true);
         let mut facts = Vec::new();
@@ -294,7 +294,7 @@ impl Rig {
         }
     }
 
-    /// A container's lease protects only its deletion.
+    /// Sets metadata. A container's lease protects only against its deletion, so no lease id is required.
     fn set_container_metadata(&mut self, id: Option<LeaseId>) {
         let expected = self.of_container.at(self.now_s).use_with(id, false);
         let mut facts = Vec::new();

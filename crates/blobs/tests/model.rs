@@ -1,7 +1,7 @@
 //! Guards the machine's promises: it behaves like a plain map, etags are never reused, and a crash restores the same
 //! state.
 
-#![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ enum Step {
         blob: u8,
         when: When,
     },
-    /// All volatile state is gone; facts, or a snapshot and the facts after it, are replayed.
+    /// Drops all volatile state, and replays the facts, or a snapshot and the facts after it.
     Crash {
         with_snapshot: bool,
     },
@@ -45,7 +45,7 @@ enum When {
     Always,
     IsNew,
     Exists,
-    /// With the model's etag of the blob.
+    /// The condition requires the model's etag of the blob.
     Same,
     Stale,
 }
