@@ -8,7 +8,7 @@ use crate::fact::Fact;
 use crate::hub::{ConsumerGroupState, Hub, Hubs};
 use crate::stream::{Extent, Producer, Stream, StreamId, StreamSpec};
 
-/// No shard issues as many; only damage leads to a larger one.
+/// The largest etag that a fact can have. No shard issues so many; only damage leads to a larger one.
 pub(crate) const ETAG_MAX: u64 = i64::MAX.cast_unsigned();
 
 fn wrong<T>(what: &'static str) -> Result<T, ReplayError> {

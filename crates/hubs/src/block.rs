@@ -95,7 +95,7 @@ pub struct Event {
     pub bytes: Bytes,
 }
 
-/// The same without its bytes: [`Events::bytes_of`] returns them.
+/// A stored event without its bytes, which [`Events::bytes_of`] returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventPlace {
     pub sequence: u64,
@@ -103,7 +103,7 @@ pub struct EventPlace {
     range: Range<usize>,
 }
 
-/// The bytes of an extent are not blocks.
+/// The error that the bytes of an extent are not blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes of an extent are damaged at {at}")]
 pub struct Damaged {

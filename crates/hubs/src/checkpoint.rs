@@ -7,16 +7,17 @@ use crate::error::Error;
 use crate::fact::Fact;
 use crate::hub::Hubs;
 
-/// Changes with each change of an ownership, and is never reused for the same partition and consumer group.
+/// Identifies one state of an ownership. Each change of an ownership issues a new etag, and no etag is reused for the
+/// same partition and consumer group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Etag(pub u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     pub partition: u32,
-    /// Empty: the ownership was given up.
+    /// The name of the owner. Empty: the ownership was given up.
     pub owner: String,
-    /// Grows when another owner takes over, and stays when an owner renews.
+    /// Grows when another owner takes over, and stays the same when the owner renews.
     pub epoch: u64,
     pub etag: Etag,
     pub modified_at: Timestamp,
@@ -32,10 +33,10 @@ pub struct Checkpoint {
 /// The writer of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckpointBy {
-    /// An owner: rejected if it no longer owns the partition.
+    /// An owner. It is rejected if it is not the current owner of the partition.
     Owner { owner: String, epoch: u64 },
-    /// A writer without ownership, for a partition that was never claimed or was given up; rejected if there is an
-    /// owner.
+    /// A writer without ownership, for a partition that was never claimed or was given up. It is rejected if there is
+    /// an owner.
     Anyone,
     /// An operator, who may also move a checkpoint back.
     Reset,
@@ -103,8 +104,8 @@ fn check_right(owned: Option<&Owned>, by: &CheckpointBy) -> Result<(), Error> {
 }
 
 impl Hubs {
-    /// Claims, renews or (with an empty `owner`) gives up a partition. `expected`: the etag that the caller has read;
-    /// `None`: there was no record.
+    /// Claims, renews or (with an empty `owner`) gives up a partition. `expected` is the etag that the caller has read,
+    /// or `None` if there was no record.
     #[expect(clippy::too_many_arguments, reason = "a key, a value and a condition")]
     pub fn claim(
         &mut self,
@@ -150,9 +151,9 @@ impl Hubs {
             .collect())
     }
 
-    /// Writes a checkpoint. `sequence`: the last event that was handled; `None` removes the checkpoint, which only
+    /// Writes a checkpoint. `sequence` is the last event that was handled; `None` removes the checkpoint, which only
     /// [`CheckpointBy::Reset`] may.
-    #[expect(clippy::too_many_arguments, reason = "a key, a value and who says so")]
+    #[expect(clippy::too_many_arguments, reason = "a key, a value and its writer")]
     pub fn checkpoint(
         &mut self,
         now: Timestamp,
@@ -193,7 +194,7 @@ impl Hubs {
         Ok(progress.filter_map(|(partition, progress)| Some((*partition, progress.checkpoint?))).collect())
     }
 
-    /// Returns the state of an existing partition; `None`: there is none yet.
+    /// Returns the state of the consumer group for an existing partition; `None` if there is none yet.
     fn progress(
         &self,
         hub: &EntityName,

@@ -1,4 +1,5 @@
-//! Parts of an extent, so that a reader that takes a few events at a time does not read the whole extent each time.
+//! Reads parts of an extent, so that a reader that takes a few events at a time does not read the whole extent each
+//! time.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_types::Timestamp;
@@ -9,9 +10,9 @@ use crate::block::{BlockHead, HEADER_BYTES};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmark {
     pub sequence: u64,
-    /// The byte of the extent where the event starts, or where its block starts if it is the first one.
+    /// The byte of the extent where the event starts, or where its block starts if the event is the first of the block.
     pub at: u32,
-    /// The events of its block from this one on. 0: the block starts here.
+    /// The number of events of the block from this one on. 0: the block starts here.
     left: u32,
     enqueued_at: Timestamp,
 }
@@ -24,8 +25,8 @@ pub struct Excerpt {
     pub next: Bookmark,
 }
 
-/// Returns the place of the event with this number; `None` if it is not here, or the bytes are damaged. `near`: an
-/// earlier event in the same extent.
+/// Returns the place of the event with this number; `None` if the extent does not contain it, or the bytes are damaged.
+/// `near` is an earlier event in the same extent, where the search starts.
 pub fn find(extent: &[u8], sequence: u64, near: Option<Bookmark>) -> Option<Bookmark> {
     let near = near.filter(|near| near.sequence <= sequence);
     let mut walk = Walk::new(extent, 0, near.unwrap_or(Bookmark::START));
@@ -45,7 +46,7 @@ pub fn find(extent: &[u8], sequence: u64, near: Option<Bookmark>) -> Option<Book
         let before = walk.mark;
         let event = walk.next()?;
         if event.sequence == sequence {
-            // The first event of a block is identified by its block.
+            // The place of the first event of a block is that of the block.
             return Some(Bookmark { sequence, ..before });
         }
         if event.sequence > sequence {
@@ -54,8 +55,8 @@ pub fn find(extent: &[u8], sequence: u64, near: Option<Bookmark>) -> Option<Book
     }
 }
 
-/// Returns the complete events in `bytes` from a place on and before `upto`; `bytes` start at that place. `None`: there
-/// is none.
+/// Returns the complete events in `bytes` from `from` on and before `upto`; `bytes` start at the place `from`. `None`
+/// if there are none.
 pub fn excerpt(bytes: &[u8], from: Bookmark, upto: u64) -> Option<Excerpt> {
     let mut walk = Walk::new(bytes, from.at, from);
     let mut out = BytesMut::with_capacity(bytes.len() + HEADER_BYTES);
@@ -113,7 +114,7 @@ struct Block {
 struct Event<'a> {
     sequence: u64,
     is_first: bool,
-    /// With its length.
+    /// The bytes of the event, with their length in front.
     bytes: &'a [u8],
 }
 

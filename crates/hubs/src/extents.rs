@@ -10,7 +10,7 @@ use peeklock_types::{BodyRef, CommitGroupNumber, Timestamp};
 use crate::error::ReplayError;
 use crate::stream::Extent;
 
-/// Sequence numbers are signed on the wire.
+/// The largest sequence number, because sequence numbers are signed on the wire.
 const SEQUENCE_MAX: u64 = i64::MAX.cast_unsigned();
 
 /// Consecutive extents without a gap.
@@ -73,7 +73,7 @@ impl Extents {
         self.cold.len() + self.log.len()
     }
 
-    /// Returns the number of extents in cold storage: the first ones.
+    /// Returns the number of extents in cold storage. They are the first ones.
     pub(crate) fn cold_len(&self) -> usize {
         self.cold.len()
     }
@@ -197,7 +197,8 @@ impl Extents {
         }
     }
 
-    /// Joins the first `count` extents in the log, of which the first starts with this event.
+    /// Joins the first `count` extents in the log into one extent in cold storage. The first of them starts with this
+    /// event.
     pub(crate) fn gather(
         &mut self,
         first_sequence: u64,
@@ -256,7 +257,8 @@ impl Extents {
         Ok(())
     }
 
-    /// A lost extent needs no commit group, so it need not be gathered when all before it was.
+    /// Moves lost extents at the front of the log to the extents in cold storage: they need no commit group, so they
+    /// need not be gathered.
     fn shift_lost(&mut self) {
         while let Some(lost) = self.log.pop_front_if(|logged| logged.size_bytes == 0) {
             self.cold.push_back(Extent { body: BodyRef::NOWHERE, ..lost.into() });

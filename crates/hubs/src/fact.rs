@@ -22,7 +22,7 @@ pub enum Fact {
     HubDeleted {
         name: EntityName,
     },
-    /// The hub has this consumer group from now on, or it has changed.
+    /// A consumer group was created or changed.
     GroupSet {
         name: EntityName,
         group: ConsumerGroup,
@@ -46,10 +46,10 @@ pub enum Fact {
         name: EntityName,
         group: ConsumerGroup,
         partition: u32,
-        /// `None`: it was removed, and readers choose their start.
+        /// `None`: the checkpoint was removed, and readers choose their start.
         checkpoint: Option<Checkpoint>,
     },
-    /// The stream exists from now on, or has these settings.
+    /// A stream was created, or its settings have changed.
     StreamOpened {
         stream: StreamId,
         spec: Box<StreamSpec>,
@@ -57,7 +57,7 @@ pub enum Fact {
     StreamDeleted {
         stream: StreamId,
     },
-    /// The events of one send, a block at `body`.
+    /// The events of one send were stored as a block at `body`.
     Appended {
         stream: StreamId,
         first_sequence: u64,
@@ -65,10 +65,10 @@ pub enum Fact {
         enqueued_at: Timestamp,
         body: BodyRef,
         size_bytes: u32,
-        /// The producer's state after them.
+        /// The producer's state after these events.
         producer: Option<Producer>,
     },
-    /// The `extent_count` extents from `first_sequence` on are one extent at `body` now.
+    /// The `extent_count` extents from `first_sequence` on were joined into one extent at `body`.
     Gathered {
         stream: StreamId,
         first_sequence: u64,

@@ -15,8 +15,8 @@ impl Stream {
         self.extents.iter_from(self.extents.cold_len()).take_while(is_in)
     }
 
-    /// Returns them in runs of at most `run_bytes_max`: as many as surely fit into `bytes_max`, or one; and the total
-    /// size.
+    /// Returns these extents in runs of at most `run_bytes_max`, as many runs as surely fit into `bytes_max`, but at
+    /// least one; and their total size.
     fn gather_runs(
         &self,
         upto: CommitGroupNumber,
@@ -32,7 +32,8 @@ impl Stream {
                 run_bytes = u64::MAX;
                 continue;
             }
-            // The size in the log, where each extent starts on such a multiple; in the copy they are adjacent.
+            // The size in the log, where each extent starts on a multiple of the alignment. In the copy the extents are
+            // adjacent.
             let size_bytes = u64::from(extent.size_bytes).next_multiple_of(BodyRef::ALIGNMENT as u64);
             run_bytes = run_bytes.saturating_add(size_bytes);
             let body = (extent.body, extent.size_bytes);
@@ -68,9 +69,9 @@ impl Hubs {
     }
 
     /// Returns up to `bytes_max` of extents in commit groups at or before `upto`, to be moved to the cold storage of
-    /// their streams. Those of one run are neighbours and become one extent of at most `run_bytes_max`. The streams
-    /// that hold the oldest commit groups come first. None takes more than an even share, or one run: the extents that
-    /// remain for the next call are adjacent in the log, so that they are read together.
+    /// their streams. The extents of one run are neighbours and become one extent of at most `run_bytes_max`. The
+    /// streams that hold the oldest commit groups come first. No stream takes more than an even share, or one run if
+    /// that is more: the extents that remain for the next call are adjacent in the log, so that they are read together.
     pub fn extents_in(&self, upto: CommitGroupNumber, bytes_max: u64, run_bytes_max: u32) -> Vec<Gather> {
         let mut gathers = Vec::new();
         let mut left = bytes_max;
@@ -108,7 +109,7 @@ impl Hubs {
         true
     }
 
-    /// Returns place and size of every extent in cold storage. Called after recovery.
+    /// Returns the place and size of every extent in cold storage. The shard needs them after recovery.
     pub fn standalone_bodies(&self) -> impl Iterator<Item = (BodyRef, u32)> {
         self.streams.values().flat_map(|stream| stream.extents.cold())
     }

@@ -15,12 +15,12 @@ use crate::stream::{Stream, StreamId};
 use crate::view::{GroupView, HubView};
 use crate::wire;
 
-/// All hubs and streams of one shard. A command is executed as a whole, or rejected with an [`Error`] and nothing has
-/// changed.
+/// All hubs and streams of one shard. A command is executed as a whole, or rejected with an [`Error`] without any
+/// change.
 #[derive(Debug)]
 pub struct Hubs {
     pub(crate) hubs: BTreeMap<EntityName, Hub>,
-    /// No etag was issued twice by this shard, whatever was deleted since.
+    /// The next etag. It only rises, so that the shard issues no etag twice, whatever was deleted in between.
     pub(crate) next_etag: u64,
     pub(crate) streams: BTreeMap<StreamId, Stream>,
     pub(crate) next_stream: StreamId,
@@ -60,7 +60,7 @@ pub(crate) struct ConsumerGroupState {
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
     pub(crate) user_metadata: Option<String>,
-    /// By partition; partitions without any state are absent.
+    /// The state of each partition. Partitions without any state are absent.
     pub(crate) progress: BTreeMap<u32, Progress>,
 }
 
@@ -132,7 +132,7 @@ impl Hubs {
         self.hub(&name)
     }
 
-    /// Changes a hub. `expected`: the revision that the caller has read.
+    /// Changes a hub. `expected` is the revision that the caller has read.
     pub fn update_hub(
         &mut self,
         now: Timestamp,

@@ -1,7 +1,8 @@
-//! Events whose extent is damaged: the disk returns other bytes than were written.
+//! Handles events whose extent is damaged: the disk returns other bytes than were written.
 //!
-//! Their numbers stay used and their extent stays in the list, without a body: a number never means another event. They
-//! are gone like retired events, and readers meet them in the same way, see [`peeklock_types::ExpiredPosition`].
+//! The numbers of lost events stay used and their extent stays in the list, without a body, so that a number never
+//! means another event. Lost events are gone like retired events, and a reader that reaches them is handled in the same
+//! way, see [`peeklock_types::ExpiredPosition`].
 
 use std::ops::Range;
 
@@ -15,14 +16,14 @@ use crate::reader::{ReaderEnd, Run};
 use crate::stream::{Extent, StreamId};
 
 impl Extent {
-    /// Every other extent has at least the header of a block.
+    /// Returns whether the extent is lost. Every other extent contains at least the header of a block.
     pub(crate) fn is_lost(&self) -> bool {
         self.size_bytes == 0
     }
 }
 
 impl Extents {
-    /// Returns the first event from this one on that is not lost.
+    /// Returns the first event that is not lost, from this event on.
     pub(crate) fn skip_lost(&self, sequence: u64) -> u64 {
         let extents = self.iter_from(self.find(sequence));
         extents.take_while(Extent::is_lost).last().map_or(sequence, |extent| extent.end())
@@ -53,7 +54,7 @@ impl Hubs {
     }
 
     /// Handles a damaged extent in the run. The reader returns to the run's start and gets one extent at a time, until
-    /// the damaged one is found. Returns whether it is found: the run had one extent and was read for that reason.
+    /// the damaged one is found. Returns whether it is found: the run had one extent and was read in order to find it.
     pub fn run_damaged(&mut self, run: &Run) -> bool {
         let mut is_clear = false;
         if let Some(reader) = self.readers.get_mut(run.reader) {

@@ -7,31 +7,32 @@ use peeklock_types::limits;
 use crate::error::Error;
 use crate::stream::Producer;
 
-/// The sends of a producer that are recognised. No SDK has more than one in flight to a partition.
+/// The number of sends of a producer that are recognised. No SDK has more than one in flight to a partition.
 pub(crate) const SENDS_MAX: usize = 64;
-/// Numbers continue with 0 after `i32::MAX`.
+/// Producers' numbers continue with 0 after `i32::MAX`.
 const NUMBER_MASK: u32 = i32::MAX.cast_unsigned();
 
-/// The newest [`limits::PRODUCERS_MAX`] of them. The producer that was silent longest is forgotten first. That follows
-/// from the events of the stream alone, so that replay forgets the same one.
+/// The newest [`limits::PRODUCERS_MAX`] producers of a stream. The producer that was silent longest is forgotten first.
+/// This order follows from the events of the stream alone, so that replay forgets the same producer.
 #[derive(Debug, Default)]
 pub(crate) struct Producers {
     by_id: BTreeMap<i64, Known>,
-    /// By the stream's number for the last event of each.
+    /// The ids of the producers, by the sequence number of their last event in the stream.
     by_last_event: BTreeMap<u64, i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) producer: Producer,
-    /// The event count of each of the last sends, oldest first. They are consecutive up to the last number.
+    /// The event count of each of the last sends, oldest first. The numbers of the sends are consecutive up to the last
+    /// number.
     pub(crate) sends: VecDeque<u32>,
     pub(crate) last_event: u64,
 }
 
 impl Known {
-    /// Returns whether these events were one of the last sends. A producer repeats the same events; if it splits them
-    /// in another way, it has lost its place.
+    /// Returns whether these events were one of the last sends. A producer repeats the same events; a producer that
+    /// splits them in another way is out of order.
     fn has_seen(&self, first: Producer, count: u32) -> bool {
         if count == 0 {
             return true;
@@ -65,7 +66,7 @@ fn before(number: i32, count: u32) -> i32 {
 }
 
 impl Producer {
-    /// Returns the number of the last of `count` events, of which this names the first.
+    /// Returns the number of the last of `count` events, where `self` has the number of the first.
     pub(crate) fn last_of(self, count: u32) -> Producer {
         let last = self.sequence.cast_unsigned().wrapping_add(count.saturating_sub(1)) & NUMBER_MASK;
         Producer { sequence: last.cast_signed(), ..self }
@@ -77,7 +78,7 @@ impl Producers {
         self.by_id.get(&id).map(|known| known.producer)
     }
 
-    /// Iterates by the last event of each, oldest first.
+    /// Iterates over the producers by their last event, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Known> {
         self.by_last_event.values().filter_map(|id| self.by_id.get(id))
     }
@@ -99,7 +100,8 @@ impl Producers {
         Err(Error::OutOfOrderSequence { last: last.sequence, found: first.sequence })
     }
 
-    /// Accepts `count` events, of which `last` names the last; the stream has given it the number `last_event`.
+    /// Accepts `count` events. `last` is the producer's number of the last event, and `last_event` its sequence number
+    /// in the stream.
     pub(crate) fn take(&mut self, last: Producer, count: u32, last_event: u64) {
         let before = self.by_id.get_mut(&last.id).filter(|known| known.producer.epoch == last.epoch);
         let mut sends = before.map_or_else(VecDeque::new, |known| std::mem::take(&mut known.sends));
@@ -145,10 +147,10 @@ mod tests {
         assert!(matches!(check(0, 2), Ok(Verdict::Seen)));
         let refused = |found| Err(Error::OutOfOrderSequence { last: 1, found });
         assert_eq!(check(3, 1).map(|_| ()), refused(3));
-        assert_eq!(check(0, 3).map(|_| ()), refused(0), "one of them is new");
-        assert_eq!(check(1, 1).map(|_| ()), refused(1), "it was not sent alone");
-        assert_eq!(check(i32::MAX - 2, 5).map(|_| ()), refused(i32::MAX - 2), "they were two sends");
-        assert_eq!(check(i32::MAX - 3, 1).map(|_| ()), refused(i32::MAX - 3), "it was never accepted");
+        assert_eq!(check(0, 3).map(|_| ()), refused(0), "one of the events is new");
+        assert_eq!(check(1, 1).map(|_| ()), refused(1), "the event was not sent alone");
+        assert_eq!(check(i32::MAX - 2, 5).map(|_| ()), refused(i32::MAX - 2), "the events were two sends");
+        assert_eq!(check(i32::MAX - 3, 1).map(|_| ()), refused(i32::MAX - 3), "the event was never accepted");
     }
 
     #[test]

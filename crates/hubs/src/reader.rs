@@ -13,7 +13,7 @@ use crate::readers::{ENDED_GROUPS_MAX, EndedGroup, Reader, Skip};
 use crate::stream::{Stream, StreamId};
 use crate::view::LastEnqueued;
 
-/// The start of a reader. `inclusive`: at the named event; else after it.
+/// The start of a reader. If `inclusive` is set, the reader starts at the named event, otherwise after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartAt {
     Earliest,
@@ -23,8 +23,8 @@ pub enum StartAt {
         sequence: u64,
         inclusive: bool,
     },
-    /// The first event after this time, or at it. Resolved to its extent: the caller omits the earlier events of the
-    /// extent ([`Run::not_before`]).
+    /// The first event after this time, or at it. The reader starts with the extent of this event, and the caller omits
+    /// the earlier events of the extent ([`Run::not_before`]).
     Time {
         at: Timestamp,
         inclusive: bool,
@@ -39,7 +39,7 @@ pub struct ReaderSpec {
     /// The revision of the hub that named the consumer group: if the consumer group was deleted later, the reader is
     /// rejected.
     pub hub_revision: u64,
-    /// Its own name, for people.
+    /// The name of the reader, which is shown to people.
     pub name: Option<String>,
 }
 
@@ -48,11 +48,11 @@ pub struct ReaderSpec {
 pub enum ReaderEnd {
     /// A reader with an owner level has taken over.
     Stolen { by: Option<String>, level: i64, name: Option<String>, own_level: Option<i64> },
-    /// Its next events were retired, see [`peeklock_types::ExpiredPosition`].
+    /// The next events of the reader were retired, see [`peeklock_types::ExpiredPosition`].
     Expired { next: u64, first: u64 },
     /// The events in this range were damaged on the disk, see [`peeklock_types::ExpiredPosition`].
     Lost { from: u64, upto: u64 },
-    /// Its hub or consumer group was deleted.
+    /// The hub or consumer group of the reader was deleted.
     Deleted,
     /// The hub was disabled for receivers.
     Disabled,
@@ -60,31 +60,32 @@ pub enum ReaderEnd {
     Unreadable { from: u64 },
 }
 
-/// The next events for a reader: to be read, delivered, and followed by [`Hubs::run_done`] or [`Hubs::run_failed`].
+/// The next events for a reader. The caller reads and delivers them, and then calls [`Hubs::run_done`] or
+/// [`Hubs::run_failed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     pub reader: ReceiverId,
     pub stream: StreamId,
-    /// The first wanted event, and the one after the last: the extents may contain more at both ends.
+    /// The first event of the run, and the event after the last one. The extents may contain more events at both ends.
     pub from: u64,
     pub upto: u64,
     pub not_before: Option<Timestamp>,
-    /// In order.
+    /// The places and sizes of the extents, in order.
     pub bodies: Vec<(BodyRef, u32)>,
     /// The newest commit group of these extents: they are visible only when it is durable. [`CommitGroupNumber::NONE`]:
     /// all are in cold storage.
     pub newest_group: CommitGroupNumber,
-    /// The bytes that it used of the reader's window.
+    /// The bytes of the reader's window that the run used.
     pub window_bytes: i64,
-    /// The approximate size of its events.
+    /// The approximate size of the events of the run.
     pub size_bytes: u64,
-    /// The place of its first event in the first extent, if it is known.
+    /// The place of the first event of the run in the first extent, if it is known.
     pub bookmark: Option<Bookmark>,
     pub last: LastEnqueued,
 }
 
 impl Stream {
-    /// Returns the first event of a reader, and the events of its extent to omit.
+    /// Returns the first event of a reader, and which events of its extent are omitted.
     fn position(&self, start: StartAt) -> Result<(u64, Option<Skip>), Error> {
         match start {
             StartAt::Earliest => Ok((self.extents.skip_lost(self.extents.begin()), None)),
@@ -118,7 +119,7 @@ impl Stream {
     }
 }
 
-/// Returns the name; the default is that of the service.
+/// Returns the name of a reader; the default is that of the service.
 fn named(name: &Option<String>) -> String {
     name.clone().unwrap_or_else(|| "nil".to_owned())
 }
@@ -168,7 +169,7 @@ impl Hubs {
             (None, Some((current, holder))) => {
                 Err(Error::NoOwnerLevel { group, partition, current, holder: named(&holder.name) })
             }
-            // A reader that only observes does not block others.
+            // The limit does not apply to observers.
             (None, None) if others.len() >= limits::PLAIN_READERS_MAX && !group.is_observer() => {
                 let readers = others.iter().filter_map(|other| self.readers.get(*other));
                 let receivers = readers.map(|reader| named(&reader.name)).collect();
@@ -187,8 +188,8 @@ impl Hubs {
         self.readers.get(reader).is_some()
     }
 
-    /// Rejects a reader that looked the consumer group up before its deletion, and attaches after its readers were
-    /// ended: it would stay for ever.
+    /// Rejects a reader whose caller looked up the consumer group before its deletion, and attaches after the readers
+    /// of the consumer group were ended: such a reader would stay for ever.
     fn check_group(&self, stream: &Stream, spec: &ReaderSpec) -> Result<(), Error> {
         let is_gone = |ended: &EndedGroup| {
             ended.hub == stream.spec.hub
@@ -201,8 +202,8 @@ impl Hubs {
         Ok(())
     }
 
-    /// Ends all readers of the consumer group on streams of this hub, and rejects later ones that read the hub before
-    /// this revision.
+    /// Ends all readers of the consumer group on streams of this hub. Readers that attach later with an older revision
+    /// of the hub are rejected.
     pub fn end_group(&mut self, hub: HubId, group: &ConsumerGroup, revision: u64, out: &mut Output) {
         let ended = EndedGroup { hub, group: group.clone(), deleted_at_revision: revision };
         self.readers.ended_groups.push_back(ended);
@@ -215,8 +216,7 @@ impl Hubs {
         streams.into_iter().for_each(|stream| self.end_readers(stream, end, out));
     }
 
-    /// Permits events up to `limit` in total. A running count: the events that runs named count, from [`Run::from`] to
-    /// [`Run::upto`].
+    /// Permits events up to `limit` in total. All events of runs count against it, from [`Run::from`] to [`Run::upto`].
     pub fn set_reader_limit(&mut self, reader: ReceiverId, limit: u64) {
         self.change_reader(reader, |reader| reader.limit = limit);
     }

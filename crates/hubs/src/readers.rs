@@ -1,4 +1,4 @@
-//! The readers, and those that can get events.
+//! All readers of a shard, and which of them can get events.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,8 @@ pub(crate) struct Readers {
     pub(crate) ended_groups: VecDeque<EndedGroup>,
 }
 
-/// A reader that is attaching is done long before as many other consumer groups are deleted.
+/// The limit on the remembered consumer groups. A reader attaches long before so many other consumer groups are
+/// deleted.
 pub(crate) const ENDED_GROUPS_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -49,21 +50,21 @@ pub(crate) struct Reader {
     /// The next event of the reader.
     pub(crate) next: u64,
     pub(crate) skip: Option<Skip>,
-    /// The total number of permitted events, and the number that its runs have named.
+    /// The total number of permitted events, and the number of events in the runs so far.
     pub(crate) limit: u64,
     pub(crate) counted: u64,
     pub(crate) window_bytes: i64,
     pub(crate) drain: bool,
     /// Whether a run is in progress.
     pub(crate) has_run: bool,
-    /// Before this event it gets one extent at a time, because one of them cannot be read.
+    /// Before this event the reader gets one extent at a time, because one of the extents cannot be read.
     pub(crate) careful_until: u64,
-    /// The place of the next event in its extent, if it is inside a large one.
+    /// The place of the next event in its extent, if the event is inside a large extent.
     pub(crate) bookmark: Option<(BodyRef, Bookmark)>,
     row: Row,
 }
 
-/// Events before `until` are omitted if they are older than a time.
+/// Events before `until` are omitted if they are older than the time `before`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Skip {
     pub(crate) before: Timestamp,
@@ -163,7 +164,7 @@ impl Readers {
 
 impl Hubs {
     pub(crate) fn insert_reader(&mut self, id: ReceiverId, reader: Reader) {
-        // A reused number is a new reader all the same.
+        // A reader with a reused id is a new reader: the old one is removed.
         self.remove_reader(id);
         if let Some(stream) = self.streams.get_mut(&reader.stream) {
             stream.readers.by_group.entry(reader.group.clone()).or_default().push(id);

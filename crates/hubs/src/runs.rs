@@ -12,9 +12,9 @@ use crate::stream::{Extent, Stream};
 /// The limit on the extents of a run: each is read separately.
 const RUN_EXTENTS_MAX: usize = 1024;
 
-/// An extent is in memory as a whole until its last event was delivered, so even one event uses this part of it in a
-/// window. Otherwise a reader that requests single events without taking them could hold the same extent in memory as
-/// often as it has events.
+/// The part of an extent that even one event uses in a window, as a divisor: an extent is in memory as a whole until
+/// its last event was delivered. Otherwise a reader that requests single events without taking them could hold the same
+/// extent in memory as often as it has events.
 const WINDOW_SHARE_MIN: u64 = 16;
 
 /// Returns the approximate bytes of the events from `from` to `upto` of an extent.

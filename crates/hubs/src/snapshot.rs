@@ -264,7 +264,7 @@ fn restore_stream(mut bytes: Decoder<'_>) -> Result<(StreamId, Stream), DecodeEr
     Ok((found_or(number, None, "a stream's number")?, stream))
 }
 
-/// Returns the newest event of all producers.
+/// Restores the producers, and returns the newest event of all of them.
 fn restore_producers(stream: &mut Stream, stored: Vec<StoredProducer>) -> Result<Option<u64>, DecodeError> {
     let mut last = None;
     for StoredProducer { producer, last_event, sends } in stored {

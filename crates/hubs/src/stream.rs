@@ -15,7 +15,7 @@ use crate::readers::Attached;
 use crate::view::{LastEnqueued, StreamView, Traffic};
 use crate::wire;
 
-/// A stream of this shard. Numbers are not reused.
+/// The number of a stream in this shard. It is never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
@@ -51,9 +51,9 @@ pub struct Producer {
 /// The decision about the events of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
-    /// Store them with this head, then [`Hubs::append`].
+    /// The caller stores the events with this head, and then calls [`Hubs::append`].
     Store(BlockHead),
-    /// All of them are stored already: confirm, and store nothing.
+    /// All events are stored already: the caller confirms them and stores nothing.
     Duplicate,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Stream {
     /// The time of the newest event ever.
     pub(crate) last_enqueued_at: Option<Timestamp>,
     pub(crate) producers: Producers,
-    /// Its position in the agenda.
+    /// The position of the stream in the agenda.
     pub(crate) entry: Deadlines,
     pub(crate) readers: Attached,
     pub(crate) traffic: Traffic,
@@ -98,7 +98,7 @@ impl Stream {
     }
 
     pub(crate) fn last_enqueued(&self) -> LastEnqueued {
-        // Numbers stay in the range of signed ones.
+        // Sequence numbers stay in the range of signed numbers, see `extents.rs`.
         let next = i64::try_from(self.extents.next()).unwrap_or(i64::MAX);
         LastEnqueued { sequence: next - 1, at: self.last_enqueued_at }
     }
@@ -122,7 +122,7 @@ impl Hubs {
         stream
     }
 
-    /// Ends its readers and frees its bodies. Returns whether it existed.
+    /// Deletes the stream, ends its readers and frees its bodies. Returns whether the stream existed.
     pub fn delete_stream(&mut self, hub: HubId, partition: u32, out: &mut Output) -> bool {
         let Some(&stream) = self.by_partition.get(&(hub, partition)) else { return false };
         self.end_readers(stream, |_| Some(ReaderEnd::Deleted), out);
@@ -165,19 +165,19 @@ impl Hubs {
         self.streams.get(&stream).map_or_else(Traffic::default, |known| known.traffic)
     }
 
-    /// Returns the approximate time of the first existing event with at least this sequence number: as exact as the
-    /// index of the stream. Used for the lag in seconds.
+    /// Returns the approximate time of the first existing event with at least this sequence number: it is as exact as
+    /// the index of the stream. The lag in seconds is computed from it.
     pub fn enqueued_at(&self, stream: StreamId, sequence: u64) -> Option<Timestamp> {
         let extents = &self.streams.get(&stream)?.extents;
         Some(extents.get(extents.find(sequence))?.enqueued_at(sequence))
     }
 
-    /// Returns the state of a producer with this id, for an attach; `None`: unknown here.
+    /// Returns the state of the producer with this id, for an attach; `None` if the stream does not remember it.
     pub fn producer(&self, stream: StreamId, id: i64) -> Option<Producer> {
         self.streams.get(&stream)?.producers.get(id)
     }
 
-    /// Checks a send of `count` events. `producer`: number of its first event.
+    /// Checks a send of `count` events. `producer` has the number of the first event.
     pub fn prepare(
         &self,
         now: Timestamp,
@@ -199,8 +199,8 @@ impl Hubs {
         Ok(Prepared::Store(BlockHead { first_sequence: known.extents.next(), count, enqueued_at }))
     }
 
-    /// Stores the events that [`Hubs::prepare`] has accepted with `head`, in the same round. `size_bytes`: of the block
-    /// with its header. `producer`: number of its first event.
+    /// Stores the events that [`Hubs::prepare`] has accepted with `head`, in the same round. `size_bytes` is the size
+    /// of the block with its header. `producer` has the number of the first event.
     pub fn append(
         &mut self,
         stream: StreamId,

@@ -8,11 +8,11 @@ pub struct HubView {
     pub name: EntityName,
     pub id: HubId,
     pub settings: HubSettings,
-    /// By name; `$Default` always exists.
+    /// The consumer groups by name. `$Default` always exists.
     pub groups: Vec<GroupView>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// Grows with each change of the settings or groups.
+    /// Grows with each change of the settings or consumer groups.
     pub revision: u64,
 }
 
@@ -70,7 +70,7 @@ pub struct Traffic {
 /// The newest event of a partition, which readers may request with each event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastEnqueued {
-    /// −1: there was none.
+    /// −1: the partition never had an event.
     pub sequence: i64,
     pub at: Option<Timestamp>,
 }

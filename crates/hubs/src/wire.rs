@@ -53,7 +53,7 @@ impl Wire for Etag {
     }
 }
 
-/// All eight bytes are used: producers choose their numbers at random.
+/// The id takes eight bytes, because producers choose their ids at random.
 impl Wire for Producer {
     const IS_OPEN: bool = false;
 

@@ -1,6 +1,6 @@
 //! Facts and snapshots as bytes: a round trip restores them, and no bytes cause a panic.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! Ownership and checkpoints against a naive model.
 //!
-//! Guards under random claims, releases, checkpoints, deletions and crashes: of all claims with the same etag one
-//! succeeds; no etag is reused; an epoch belongs to one owner and never falls; only the current owner moves a
+//! Guards these rules under random claims, releases, checkpoints, deletions and crashes: of all claims with the same
+//! etag one succeeds; no etag is reused; an epoch belongs to one owner and never falls; only the current owner moves a
 //! checkpoint, forward, or a reset does.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,11 +28,11 @@ enum Step {
         partition: u32,
         release: bool,
     },
-    /// All claim at once, each with its last read.
+    /// All claimants claim at once, each with its last read.
     Race {
         partition: u32,
     },
-    /// `stale`: with the previous epoch.
+    /// Writes a checkpoint; if `stale` is set, with the previous epoch.
     Checkpoint {
         claimant: usize,
         partition: u32,

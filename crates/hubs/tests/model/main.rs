@@ -1,12 +1,12 @@
 //! Streams and their readers against a naive model.
 //!
-//! Guards under random sends, retention, gathering, crashes and readers: numbers have no gap and times never fall; a
-//! repeated send is stored once; only events beyond retention are retired; replay and snapshots restore the durable
-//! state; a reader gets each event once and in order, whatever moves or is retired meanwhile, unless it gets an error
-//! that events are gone; credit, window and owner level are respected; no reader is forgotten, and none is starved by
-//! others.
+//! Guards these rules under random sends, retention, gathering, crashes and readers: numbers have no gap and times
+//! never fall; a repeated send is stored once; only events beyond retention are retired; replay and snapshots restore
+//! the durable state; a reader gets each event once and in order, whatever moves or is retired meanwhile, unless it
+//! gets an error that events are gone; credit, window and owner level are respected; no reader is forgotten, and none
+//! is starved by others.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod model;
 mod readers;

@@ -103,7 +103,7 @@ impl ModelStream {
         Err(Error::OutOfOrderSequence { last, found: first.sequence })
     }
 
-    /// Appends events at `now`, and returns their enqueued time.
+    /// Returns the enqueued time of events that arrive at `now`.
     pub(crate) fn time(&self, now: u64) -> u64 {
         self.times.last().map_or(now, |last| now.max(*last))
     }

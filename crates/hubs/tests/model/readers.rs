@@ -12,7 +12,7 @@ pub(crate) struct ModelReader {
     stream: usize,
     group: usize,
     level: Option<i64>,
-    /// The first event of its next run, and the next event that it must see.
+    /// The first event of the reader's next run, and the next event that the reader must see.
     next: u64,
     wanted: u64,
     limit: u64,
@@ -20,7 +20,7 @@ pub(crate) struct ModelReader {
     window_bytes: i64,
     drain: bool,
     run: Option<Run>,
-    /// The runs of other readers while it could have had one.
+    /// The number of runs that other readers got while this reader could have had one.
     passed_over: usize,
 }
 
@@ -185,8 +185,8 @@ impl World {
         let Some(run) = run else {
             for reader in self.readers.iter().filter(|reader| reader.run.is_none()) {
                 let stream = &streams[reader.stream];
-                assert!(!reader.can_take(stream), "forgotten: {reader:?}");
-                assert!(reader.next >= stream.begin(), "no error: {reader:?}");
+                assert!(!reader.can_take(stream), "the reader is forgotten: {reader:?}");
+                assert!(reader.next >= stream.begin(), "the reader got no error: {reader:?}");
             }
             return false;
         };
@@ -194,7 +194,7 @@ impl World {
         for other in &mut self.readers {
             let waits = other.can_take(&streams[other.stream]) && other.id != run.reader;
             other.passed_over = if waits { other.passed_over + 1 } else { 0 };
-            assert!(other.passed_over <= reader_count, "starved: {other:?}");
+            assert!(other.passed_over <= reader_count, "the reader is starved: {other:?}");
         }
         let reader = self.readers.iter_mut().find(|reader| reader.id == run.reader).unwrap();
         let stream = &streams[reader.stream];
@@ -221,11 +221,11 @@ impl World {
         for event in run.from..run.upto {
             let time = stream.times[usize::try_from(event).unwrap()];
             if run.not_before.is_none_or(|before| time >= before.as_millis()) {
-                assert_eq!(event, reader.wanted, "each event once, in order");
+                assert_eq!(event, reader.wanted, "a reader gets each event once, in order");
                 reader.wanted += 1;
             }
         }
-        // Some of the following may be retired.
+        // Some of the following events may be retired.
         reader.wanted = reader.wanted.max(reader.next);
         self.hubs.run_done(reader.id);
     }
@@ -241,7 +241,7 @@ impl World {
         self.hubs.run_failed(&run);
     }
 
-    /// A reader behind retired events is ended, or continues after them.
+    /// Checks that each reader behind retired events is ended, or continues after them.
     pub(crate) fn expect_overtaken(&mut self) {
         for (id, end) in std::mem::take(&mut self.out.ended) {
             let place = self.readers.iter().position(|reader| reader.id == id).unwrap();
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// In the end every reader gets everything.
+    /// Checks that in the end every reader gets everything.
     pub(crate) fn finish(&mut self) {
         for pick in 0..self.readers.len() {
             self.limit(pick, 1 << 40);

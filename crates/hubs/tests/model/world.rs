@@ -83,7 +83,7 @@ impl World {
         self.expect_overtaken();
     }
 
-    /// `by`: producer, epoch, and the distance of its number from the right one.
+    /// Sends events. `by` is the producer, its epoch, and the distance of its number from the right one.
     pub(crate) fn send(&mut self, stream: usize, count: u32, size_bytes: u32, by: Option<(i64, i16, i32)>) {
         let known = &mut self.streams[stream];
         let by = by.map(|(id, epoch, off)| {

@@ -10,7 +10,11 @@ impl Shard {
     fn lose(&mut self, stream: StreamId, sequence: u64) -> std::ops::Range<u64> {
         let place = self.place(stream, sequence);
         let lost = self.hubs.lose_extent(stream, sequence, place, &mut self.out).unwrap();
-        assert_eq!(self.hubs.lose_extent(stream, sequence, place, &mut self.out), None, "only once");
+        assert_eq!(
+            self.hubs.lose_extent(stream, sequence, place, &mut self.out),
+            None,
+            "an extent is lost only once"
+        );
         self.check();
         lost
     }
@@ -57,7 +61,7 @@ fn a_hub_can_let_readers_continue_after_lost_events() {
     shard.open_reader(stream, 1, StartAt::Earliest);
     assert_eq!(shard.read_all(), [(1, 0, 2)]);
     shard.send(1000, stream, 1);
-    assert_eq!(shard.read_all(), [(1, 8, 9)], "it waits at the end like any other");
+    assert_eq!(shard.read_all(), [(1, 8, 9)], "the reader waits at the end like any other");
     assert_eq!(shard.out.ended, []);
 }
 
@@ -79,7 +83,11 @@ fn lost_events_hold_no_commit_group_and_are_not_gathered() {
         shard.next_group();
     }
     shard.lose(stream, 4);
-    assert_eq!(shard.hubs.oldest_log_body(), Some(CommitGroupNumber(1)), "other extents come before them");
+    assert_eq!(
+        shard.hubs.oldest_log_body(),
+        Some(CommitGroupNumber(1)),
+        "other extents come before the lost ones"
+    );
     shard.lose(stream, 0);
     assert_eq!(shard.hubs.oldest_log_body(), Some(CommitGroupNumber(2)));
     shard.gather(4, u32::MAX);
@@ -122,6 +130,6 @@ fn the_damaged_extent_is_found_by_reading_one_after_the_other() {
     shard.hubs.run_done(first.reader);
     let second = shard.run().unwrap();
     assert_eq!((second.bodies.len(), second.from), (1, 2));
-    assert!(shard.hubs.run_damaged(&second), "it was read alone, and again");
+    assert!(shard.hubs.run_damaged(&second), "the extent was read again, alone");
     assert_eq!(shard.run().unwrap().from, 2, "nothing is skipped");
 }

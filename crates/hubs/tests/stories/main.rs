@@ -1,6 +1,6 @@
 //! The behaviour of hubs, streams and readers, step by step.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod damage;
 mod owners;

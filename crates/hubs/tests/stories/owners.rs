@@ -43,7 +43,7 @@ fn only_the_newest_etag_can_claim() {
     assert_eq!((released.epoch, released.owner.as_str()), (second.epoch, ""));
     assert!(matches!(claim(&mut shard, "a", None), Err(Error::StaleEtag { .. })));
     let again = claim(&mut shard, "b", Some(released.etag)).unwrap();
-    assert!(again.epoch > released.epoch, "it was given up in between");
+    assert!(again.epoch > released.epoch, "the partition was given up in between");
     let long = "x".repeat(limits::OWNER_CHARS_MAX + 1);
     assert!(matches!(claim(&mut shard, &long, None), Err(Error::OwnerName { .. })));
     assert_eq!(shard.hubs.ownerships(&name("meters"), &ConsumerGroup::default_group()).unwrap().len(), 1);
@@ -104,7 +104,7 @@ fn checkpoints_go_forward_unless_they_are_reset() {
     checkpoint(&mut shard, Some(7), &CheckpointBy::Anyone).unwrap();
     let facts = shard.out.facts.len();
     assert_eq!(checkpoint(&mut shard, Some(7), &CheckpointBy::Anyone).unwrap().unwrap().sequence, 7);
-    assert_eq!(shard.out.facts.len(), facts, "it had this value already");
+    assert_eq!(shard.out.facts.len(), facts, "the checkpoint had this value already");
     let back = Error::Backwards { current: 7, found: 6, at: at(6) };
     assert_eq!(checkpoint(&mut shard, Some(6), &CheckpointBy::Anyone), Err(back));
     assert_eq!(checkpoint(&mut shard, None, &CheckpointBy::Anyone), Err(Error::OnlyReset));

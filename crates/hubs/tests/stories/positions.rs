@@ -49,7 +49,7 @@ fn a_position_before_retention_is_rejected_or_becomes_the_earliest() {
     shard.open(0, HubSettings { expired_position: ExpiredPosition::Earliest, ..settings() });
     assert_eq!(place(&mut shard, from(0)), Ok(4));
     shard.hubs.retire(at(20_000), &mut shard.out);
-    assert_eq!(place(&mut shard, StartAt::Earliest), Ok(8), "empty, but not new");
+    assert_eq!(place(&mut shard, StartAt::Earliest), Ok(8), "the stream is empty, but not new");
     assert_eq!(place(&mut shard, after(7)), Ok(8));
 }
 

@@ -10,7 +10,7 @@ fn with_level(level: i64, name: &str) -> ReaderSpec {
 }
 
 #[test]
-fn owner_levels_fence() {
+fn the_owner_level_decides_which_readers_stay() {
     let (mut shard, stream) = Shard::with_stream(settings());
     for id in 0..5 {
         shard.attach(stream, id, reader(StartAt::Earliest)).unwrap();
@@ -77,7 +77,7 @@ fn readers_take_turns_and_wait_at_the_end() {
     assert_eq!(run.newest_group, CommitGroupNumber(1));
     assert_eq!((run.last.sequence, run.last.at), (3, Some(at(2))));
     shard.send(3, stream, 1);
-    assert_eq!(shard.read_all(), [(2, 3, 5)], "one run at a time");
+    assert_eq!(shard.read_all(), [(2, 3, 5)], "a reader has one run at a time");
     shard.hubs.run_done(run.reader);
     assert_eq!(shard.read_all(), [(1, 4, 5)]);
     let traffic = shard.hubs.traffic(stream);
@@ -95,7 +95,7 @@ fn credit_and_window_limit_deliveries() {
     (0..4).for_each(|_| shard.send(1, stream, 10));
     let id = shard.attach(stream, 1, reader(StartAt::Earliest)).unwrap();
     shard.hubs.set_reader_limit(id, 15);
-    assert_eq!(shard.read_all(), [], "no window yet");
+    assert_eq!(shard.read_all(), [], "the reader has no window yet");
     shard.hubs.add_reader_window(id, 500);
     let run = shard.run().unwrap();
     assert_eq!((run.from, run.upto, run.window_bytes, run.bodies.len()), (0, 10, 1000, 1));
@@ -123,7 +123,7 @@ fn a_reader_of_single_events_holds_few_extents_in_memory() {
         shard.hubs.set_reader_limit(id, limit);
         run_count += shard.read_all().len();
     }
-    assert_eq!(run_count, 16, "of one extent with 100,000 bytes");
+    assert_eq!(run_count, 16, "each run uses a sixteenth of an extent with 100,000 bytes");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_drain_ends_at_the_end_or_at_the_limit() {
     shard.hubs.set_reader_limit(id, 5);
     assert_eq!(shard.read_all(), [(1, 3, 5)]);
     shard.hubs.drain_reader(id, true);
-    assert_eq!(shard.hubs.take_drained(), [id], "at the limit");
+    assert_eq!(shard.hubs.take_drained(), [id], "the drain ends at the limit");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_reader_without_credit_gets_the_error_of_retired_events_too() {
     let run = shard.run().unwrap();
     shard.hubs.set_reader_limit(id, 0);
     shard.hubs.retire(at(11_000), &mut shard.out);
-    assert_eq!(shard.out.ended, [], "it may have read them in time");
+    assert_eq!(shard.out.ended, [], "the reader may have read the events in time");
     shard.hubs.run_failed(&run);
     assert_eq!(shard.read_all(), []);
     assert_eq!(shard.out.ended, [(id, ReaderEnd::Expired { next: 0, first: 3 })]);

@@ -128,7 +128,11 @@ fn old_events_are_retired_and_their_bodies_freed() {
     assert_eq!(cold.len(), 1);
     shard.check();
     shard.hubs.retire(at(11_999), &mut shard.out);
-    assert_eq!(shard.hubs.stream(stream).unwrap().begin_sequence, 0, "its last event is not old enough");
+    assert_eq!(
+        shard.hubs.stream(stream).unwrap().begin_sequence,
+        0,
+        "the last event of the extent is not old enough"
+    );
     shard.hubs.retire(at(12_000), &mut shard.out);
     assert_eq!(shard.hubs.stream(stream).unwrap().begin_sequence, 4);
     assert_eq!(shard.out.freed, cold);
@@ -156,7 +160,11 @@ fn a_stream_keeps_approximately_its_byte_limit() {
     assert_eq!(shard.hubs.stream(stream).unwrap().size_bytes, 900);
     shard.send(6, stream, 50);
     shard.hubs.retire(at(6), &mut shard.out);
-    assert_eq!(shard.hubs.stream(stream).unwrap().extent_count, 1, "the newest stays, whatever its size");
+    assert_eq!(
+        shard.hubs.stream(stream).unwrap().extent_count,
+        1,
+        "the newest extent stays, whatever its size"
+    );
     shard.check();
     let facts = shard.out.facts.len();
     shard.open(0, HubSettings { retention_bytes: Some(100), ..settings() });
@@ -200,7 +208,7 @@ fn small_neighbours_become_one_and_a_large_one_stays_alone() {
     assert_eq!(sizes, [vec![3, 1, 2], vec![1]]);
     assert_eq!(gathers[0].runs[1].first_sequence, 3);
     let some = shard.hubs.extents_in(CommitGroupNumber(1), 250, 1000);
-    assert_eq!(some.len(), 1, "no more than requested");
+    assert_eq!(some.len(), 1, "a call returns no more than requested");
     let runs: Vec<_> = some[0].runs.iter().map(|run| run.bodies.len()).collect();
     assert_eq!(runs, [2]);
     shard.gather(1, 1000);
