@@ -26,8 +26,8 @@ use crate::client::Options;
 /// The size of the pages that the client requests; the broker may send fewer items.
 const PAGE_COUNT: u64 = 1000;
 
-/// Manages the queues, topics, subscriptions, rules and keys of a namespace. Needs a key with the Manage right, of the namespace or of the
-/// entity in question.
+/// Manages the queues, topics, subscriptions, rules and keys of a namespace. Requires a key of the namespace or of the entity, with the
+/// Manage right.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,7 +47,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// The client connects with the first request.
+    /// Returns a client, which connects with its first request.
     pub fn new(target: &Target, options: &Options) -> Self {
         Admin { http: Http::new(target, options) }
     }
@@ -70,7 +70,7 @@ impl Admin {
         self.put_queue(name, If::Exists, spec).await
     }
 
-    /// Like [`Self::update_queue`], but only if the queue still has this revision; else [`AdminError::Changed`]. For changes that depend on the
+    /// Like [`Self::update_queue`], but fails with [`AdminError::Changed`] if the queue has another revision. For changes that depend on the
     /// previous settings.
     pub async fn update_queue_at(
         &mut self,
@@ -91,7 +91,7 @@ impl Admin {
         self.list(&queues::LIST, &Subject::Queues).await
     }
 
-    /// The first queues by name, at most `top`.
+    /// Lists the first queues by name, at most `top`.
     pub async fn first_queues(&mut self, top: usize) -> Result<Vec<QueueInfo>, AdminError> {
         let query = PageQuery { top: Some(top as u64), after: None };
         Ok(self.ask(&queues::LIST, &Subject::Queues, &query).await?.items)
@@ -130,7 +130,7 @@ impl Admin {
         self.list(&topics::LIST, &Subject::Topics).await
     }
 
-    /// The queue groups that the configuration of the broker declares.
+    /// Lists the queue groups that the configuration of the broker declares.
     pub async fn queue_groups(&mut self) -> Result<Vec<QueueGroupInfo>, AdminError> {
         self.list(&queue_groups::LIST, &Subject::QueueGroups).await
     }
@@ -145,7 +145,7 @@ impl Admin {
         self.delete(&topics::DELETE, &Subject::Topic(name.clone())).await
     }
 
-    /// Shows which subscriptions of a topic would take a message, and why the others would not. Nothing is sent.
+    /// Returns which subscriptions of a topic would take a message, and why the others would not. Nothing is sent.
     pub async fn explain(
         &mut self,
         topic: &EntityName,
@@ -154,7 +154,7 @@ impl Admin {
         Ok(self.post(&topics::EXPLAIN, &Subject::Topic(topic.clone()), sample).await?.items)
     }
 
-    /// Creates a subscription with the rules of the spec; without any, it gets one that takes every message.
+    /// Creates a subscription with the rules of the spec. Without rules in the spec, it gets a rule that matches every message.
     pub async fn create_subscription(
         &mut self,
         topic: &EntityName,
@@ -204,7 +204,7 @@ impl Admin {
         self.delete(&subscriptions::DELETE, &subscription(topic, name)).await
     }
 
-    /// Shows why a message of a queue or subscription has not been received yet, and which messages are ahead of it.
+    /// Returns why a message of a queue or subscription has not been received yet, and which messages are ahead of it.
     pub async fn explain_message(
         &mut self,
         name: &EntityName,
@@ -275,7 +275,7 @@ impl Admin {
         self.list(&policies::LIST, &Subject::Keys(scope.clone())).await
     }
 
-    /// Replaces one of the two secrets of a key. The broker then rejects signatures made with the old one.
+    /// Replaces one of the two secrets of a key. The broker then rejects signatures with the old secret.
     pub async fn rotate_key(
         &mut self,
         scope: &KeyScope,
@@ -285,7 +285,7 @@ impl Admin {
         self.post(&policies::REGENERATE, &key(scope, name), &Regenerate { key: which }).await
     }
 
-    /// Removes an access policy. Links that rest on its keys end.
+    /// Removes an access policy. The broker detaches the links that use its keys.
     pub async fn remove_key(&mut self, scope: &KeyScope, name: &str) -> Result<(), AdminError> {
         self.delete(&policies::DELETE, &key(scope, name)).await
     }
@@ -355,7 +355,7 @@ impl Admin {
         self.http.call(Call::new(endpoint, subject, &(), If::Any)).await.map(|_| ())
     }
 
-    /// All pages.
+    /// Requests all pages and returns their items.
     async fn list<T: DeserializeOwned>(
         &mut self,
         endpoint: &Get<Page<T>, PageQuery>,
@@ -367,7 +367,7 @@ impl Admin {
             let page = self.ask(endpoint, subject, &query).await?;
             let is_empty = page.items.is_empty();
             all.extend(page.items);
-            // An empty page, or the same mark twice, would lead to the same request again and again.
+            // After an empty page or a repeated mark, the client would send the same request for ever.
             if page.next.is_none() || is_empty || query.after == page.next {
                 return Ok(all);
             }
@@ -385,7 +385,7 @@ impl Admin {
     }
 }
 
-/// Whether an entity forwards to another one: then a token for this entity is not enough.
+/// Returns whether an entity forwards to another one. If so, a token for this entity is not enough.
 fn forwards(targets: [&Option<Option<EntityName>>; 2]) -> bool {
     targets.iter().any(|target| matches!(target, Some(Some(_))))
 }

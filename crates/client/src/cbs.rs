@@ -31,16 +31,16 @@ struct Request {
 }
 
 impl TokenKeeper {
-    /// Returns `None` if the connection itself carries the credentials.
+    /// Starts the task. Returns `None` if the connection needs no tokens.
     pub(crate) fn start(credentials: &Credentials, commands: &mpsc::Sender<Command>) -> Option<Self> {
         let signer = Signer::of(credentials)?;
         let (requests, incoming) = mpsc::channel(REQUESTS_MAX);
-        // A weak handle, so that this task does not keep the connection open.
+        // The handle is weak, so that this task does not keep the connection open.
         tokio::spawn(keep(signer, incoming, commands.downgrade()));
         Some(Self { requests })
     }
 
-    /// Returns `None` if the connection is lost.
+    /// Sends a token for the entity, unless it has one. Returns `None` if the connection is lost.
     pub(crate) async fn authorize(&self, entity: &Arc<str>) -> Option<Result<(), Error>> {
         let (reply, answer) = oneshot::channel();
         self.requests.send(Request { entity: Arc::clone(entity), reply }).await.ok()?;
@@ -72,7 +72,7 @@ async fn keep(signer: Signer, mut incoming: mpsc::Receiver<Request>, commands: m
                 let _ = reply.send(result);
             }
             entity = due => {
-                // If the renewal fails, the broker detaches the links with an error, and the next link asks for a token again.
+                // If the renewal fails, the broker detaches the links with an error, and the next link requests a token again.
                 match put_token(&signer, &entity, &commands).await {
                     Ok(()) => drop(renewals.insert(entity, Instant::now() + RENEW_AFTER)),
                     Err(_) => drop(renewals.remove(&entity)),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_repeats_the_description_of_the_broker() {
+    fn a_rejected_token_is_an_error_with_the_description_of_the_broker() {
         let entity: Arc<str> = "orders".into();
         let response = |status: i32| Message::value(Value::Null).with_property("status-code", status);
         assert_eq!(check(&entity, &response(202)), Ok(()));

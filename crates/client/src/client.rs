@@ -29,7 +29,7 @@ use crate::transport;
 /// The largest message that a queue can hold, plus the sections that a broker adds. A receiver with a lower limit would reject the message,
 /// and a broker moves rejected messages to the dead-letter queue.
 const MESSAGE_SIZE_BYTES_MAX: u64 = limits::LARGE_MESSAGE_SIZE_BYTES_MAX as u64 + 1024 * 1024;
-/// Bytes of incomplete messages on all links together: room for a few of the largest messages.
+/// The limit of bytes of incomplete messages on all links together: room for a few of the largest messages.
 const INCOMPLETE_BYTES_MAX: usize = 4 * limits::LARGE_MESSAGE_SIZE_BYTES_MAX;
 
 /// A connection to a broker. It is cheap to clone. It closes when the last clone and everything that was opened with it are dropped.

@@ -149,7 +149,7 @@ impl Error {
         }
     }
 
-    /// Names the queue also if the request was for a part of it, such as its dead-letter queue.
+    /// Returns an error that names the queue, even if the request was for a part of it, such as its dead-letter queue.
     pub(crate) fn not_found(entity: &str) -> Self {
         Error::NotFound { entity: entity.split("/$").next().unwrap_or(entity).into() }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_amqp::{AmqpError, DeliveryState, Fields, Symbol, Value, condition};
 
-/// The name of a property that the broker takes as the delay before an abandoned message is delivered again.
+/// The name of the property with the delay before an abandoned message is delivered again.
 const RETRY_AFTER_MS: &str = "peeklock-retry-after-ms";
 
 /// The outcome of a settled message.

@@ -89,7 +89,7 @@ impl Partitions<'_> {
         found.lookup(key).and_then(Value::as_list).ok_or_else(|| self.management.missing(key))
     }
 
-    /// The broker sends partition numbers as text.
+    /// Returns a number. It may be text, because the broker sends partition numbers as text.
     fn number<T: TryFrom<i64>>(&self, found: &Value, key: &'static str) -> Result<T, Error> {
         let value = found.lookup(key);
         let number = value.and_then(|value| value.as_i64().or_else(|| value.as_str()?.parse().ok()));

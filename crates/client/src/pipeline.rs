@@ -61,7 +61,7 @@ pub struct Pipeline {
     link: SenderLink,
     unconfirmed_max: u32,
     failures: mpsc::Receiver<Failure>,
-    /// Cloned into each command; the driver keeps the first.
+    /// The sender of failures. Each command contains a clone, of which the driver keeps the first.
     failed: mpsc::Sender<Failure>,
     buffer: BytesMut,
 }

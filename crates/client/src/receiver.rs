@@ -169,12 +169,12 @@ pub struct Receiver {
     mode: ReceiveMode,
     session: Option<Session>,
     credit: Credit,
-    /// Empty between calls; kept for its capacity.
+    /// A buffer that is empty between calls and keeps its capacity.
     batch: Vec<Arrival>,
     confirmed_count: Arc<AtomicU64>,
 }
 
-/// Shared by a receiver and its deliveries. The link is detached when the last of them is dropped.
+/// The link that a receiver and its deliveries share. It is detached when the last of them is dropped.
 struct ReceiverLink {
     shared: Arc<Shared>,
     link: LinkId,
@@ -219,7 +219,7 @@ impl Drop for ReceiverLink {
 
 /// Renews credit when half of the window is used, so that a busy receiver neither runs out of credit nor sends a flow for each message.
 struct Credit {
-    /// 0 for manual credit.
+    /// The number of messages that the broker may send in advance; 0 for manual credit.
     window: u32,
     /// The number of messages taken since the last renewal.
     taken: u32,

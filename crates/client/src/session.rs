@@ -110,7 +110,7 @@ struct Inner {
     shared: Arc<Shared>,
     entity: Arc<str>,
     id: Text,
-    /// In milliseconds; 0 if the broker did not send it.
+    /// The expiry of the lock in milliseconds; 0 if the broker did not send it.
     locked_until: AtomicU64,
 }
 

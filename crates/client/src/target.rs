@@ -117,7 +117,7 @@ impl Target {
     }
 }
 
-/// Leaves the credentials out.
+/// The debug form leaves the credentials out.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", if self.tls { "amqps" } else { "amqp" }, self.address())
@@ -162,14 +162,14 @@ fn from_connection_string(text: &str) -> Result<Target, TargetError> {
     Ok(Target { host, port, tls, credentials })
 }
 
-/// The `Key=Value` parts of a connection string. Values may hold `=`: keys are often base64.
+/// The `Key=Value` parts of a connection string. Values may contain `=`, because keys are often base64.
 struct Parts<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Parts<'a> {
     fn parse(text: &'a str) -> Result<Self, TargetError> {
         let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
         let pairs = parts.map(|part| {
-            // The error contains only the key, because the rest could be a secret.
+            // The error contains only the start of the part, because the part could be a secret.
             part.split_once('=').ok_or_else(|| TargetError::Part(part.chars().take(24).collect()))
         });
         pairs.collect::<Result<_, _>>().map(Parts)
@@ -180,7 +180,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// `host`, `host:port`, `[v6]` or `[v6]:port`.
+/// Parses `host`, `host:port`, `[v6]` or `[v6]:port`.
 fn parse_authority(text: &str) -> Result<(String, Option<u16>), TargetError> {
     let bad = || TargetError::Authority(text.to_owned());
     let (host, port) = match text.strip_prefix('[') {

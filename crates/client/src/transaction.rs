@@ -122,7 +122,7 @@ impl Transaction {
 }
 
 impl Drop for Transaction {
-    /// If the command queue is full, the broker rolls the transaction back after its timeout.
+    /// Rolls the transaction back. If the command queue is full, the broker does so after its timeout.
     fn drop(&mut self) {
         if !self.is_over {
             let (reply, _) = tokio::sync::oneshot::channel();

@@ -64,7 +64,7 @@ async fn handshake(target: &Target, config: ClientConfig, tcp: TcpStream) -> Res
     }
 }
 
-/// Trusts the certificates of the machine and those of the file.
+/// Returns a configuration that trusts the certificates of the machine and those of the file.
 fn tls_config(certificates: Option<&Path>) -> Result<ClientConfig, ConnectError> {
     let mut roots = RootCertStore::empty();
     // A machine without a certificate store is accepted; the handshake fails if no certificate fits.

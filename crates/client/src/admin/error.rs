@@ -1,10 +1,10 @@
-//! What can go wrong with a management request.
+//! The errors of management requests.
 
 use std::time::Duration;
 
 use crate::ConnectError;
 
-/// Why a management request failed.
+/// The reason why a management request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// The client could not connect.
@@ -33,7 +33,7 @@ pub enum AdminError {
     NoAnswer {
         /// The address of the broker.
         address: String,
-        /// How long the client waited.
+        /// The time that the client waited.
         after: Duration,
     },
     /// The answer is not one of the JSON API.
@@ -52,7 +52,7 @@ pub enum AdminError {
         /// What to do about it.
         remedy: String,
     },
-    /// A part of the request does not exist. The reason is the broker's, because only the broker knows which part.
+    /// A part of the request does not exist. The reason is the message of the broker, because the request does not show which part it is.
     #[error("{reason}")]
     Missing {
         /// The message of the broker.
@@ -80,7 +80,7 @@ pub enum AdminError {
         /// The message of the broker.
         reason: String,
     },
-    /// The broker refused the request for another reason.
+    /// The broker rejected the request for another reason.
     #[error("the broker refused this for {subject} with status {status}: {reason}")]
     Refused {
         /// The entity of the request.

@@ -18,16 +18,16 @@ use crate::sas::Signer;
 use crate::shared::ANSWER_TIME_MAX;
 use crate::{Target, transport};
 
-/// A page of a thousand entities has about one; a broker that sends more is none.
+/// The size limit of an answer. A page of a thousand entities has approximately 1 MiB, so a server that sends more is not a broker.
 const ANSWER_SIZE_BYTES_MAX: usize = 64 << 20;
 
-/// A refusal with the status of a missing right that is none.
+/// The code of a rejection that has the status of a missing right, although no right is missing.
 const QUOTA: &str = "quotaExceeded";
 
-/// Somebody else changes it at the same time; not that it exists.
+/// The code of a rejection because another request changes the subject at the same time. It does not mean that the subject exists.
 const CONFLICT: &str = "conflict";
 
-/// Dials when it is first needed, and again when the broker has closed the connection meanwhile.
+/// A client that connects with its first request, and again when the broker has closed the connection in the meantime.
 pub(super) struct Http {
     target: Target,
     options: Options,
@@ -35,13 +35,13 @@ pub(super) struct Http {
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// What must be so, or nothing happens.
+/// The condition of a request. If it is not met, the broker changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum If {
     Any,
     IsNew,
     Exists,
-    /// Nobody has changed it since it had this revision.
+    /// The subject still has this revision.
     Is(u64),
 }
 
@@ -50,9 +50,9 @@ pub(super) struct Call<'a> {
     uri: String,
     subject: &'a Subject,
     condition: If,
-    /// Also touches other entities, so that a token for this one is not enough.
+    /// Whether the request also affects other entities, so that a token for this one is not enough.
     reaches_out: bool,
-    /// JSON.
+    /// The body as JSON.
     body: Option<Vec<u8>>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn with_body(self, body: &impl Serialize) -> Self {
-        let body = serde_json::to_vec(body).expect("bodies have strings as keys and no numbers beyond JSON");
+        let body = serde_json::to_vec(body).expect("bodies have text keys and only numbers that JSON allows");
         Call { body: Some(body), ..self }
     }
 
@@ -85,7 +85,7 @@ impl Http {
         Self { target: target.clone(), options: options.clone(), signer, connection: None }
     }
 
-    /// The body of the answer, unless it is a refusal.
+    /// Sends a request and returns the body of the answer. A status other than success is an error.
     pub(super) async fn call(&mut self, call: Call<'_>) -> Result<Bytes, AdminError> {
         let request =
             self.request(&call).map_err(|error| AdminError::Request { reason: error.to_string() })?;
@@ -100,7 +100,7 @@ impl Http {
                 Err(failure.into_error(address))
             }
             Err(_) => {
-                // A late answer would be taken for that of the next request.
+                // A late answer on this connection would be read as the answer to the next request.
                 self.connection = None;
                 Err(AdminError::NoAnswer { address, after: ANSWER_TIME_MAX })
             }
@@ -145,7 +145,7 @@ impl Http {
         let stream = transport::connect(&self.target, self.options.certificates.as_deref()).await?;
         let (requests, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.malformed(error))?;
-        // Ends with the last handle; what goes wrong is told to whoever waits for an answer.
+        // The task ends with the last handle. A pending call gets its error.
         tokio::spawn(connection);
         Ok(requests)
     }
@@ -190,7 +190,7 @@ fn refusal(subject: &Subject, condition: If, status: u16, body: &[u8]) -> AdminE
     let told = subject.to_string();
     let (code, reason) = match serde_json::from_slice::<Refusal>(body) {
         Ok(Refusal { error }) => (error.code, error.message),
-        // Not ours, then; the start of it may help.
+        // The body is not from the JSON API. Its start may help the user.
         Err(_) => (String::new(), String::from_utf8_lossy(body).chars().take(200).collect()),
     };
     let not_found = || {
@@ -203,7 +203,7 @@ fn refusal(subject: &Subject, condition: If, status: u16, body: &[u8]) -> AdminE
         404 if matches!(subject, Subject::OfHub { .. }) && !reason.is_empty() => {
             AdminError::Missing { reason }
         }
-        // What is new cannot be missing; what it needs is, and the broker says which.
+        // A new subject cannot be missing. The broker's message names the missing part.
         404 if condition != If::IsNew => not_found(),
         412 if condition == If::Exists => not_found(),
         412 if matches!(condition, If::Is(_)) => AdminError::Changed { subject: told },

@@ -18,12 +18,12 @@ impl Admin {
         self.put(&hubs::PUT, &Subject::Hub(name.clone()), If::IsNew, spec).await
     }
 
-    /// Changes the settings that the spec has; the others keep their values. Consumer groups are added, none is removed.
+    /// Changes the settings that the spec has; the others keep their values. Consumer groups are added and never removed.
     pub async fn update_hub(&mut self, name: &EntityName, spec: &HubSpec) -> Result<HubInfo, AdminError> {
         self.put(&hubs::PUT, &Subject::Hub(name.clone()), If::Exists, spec).await
     }
 
-    /// A hub and its state.
+    /// Returns a hub with its settings and state.
     pub async fn hub(&mut self, name: &EntityName) -> Result<HubInfo, AdminError> {
         self.get(&hubs::SHOW, &Subject::Hub(name.clone())).await
     }
@@ -75,7 +75,7 @@ impl Admin {
         self.delete(&consumer_groups::DELETE, &of_group(hub, group, "")).await
     }
 
-    /// The checkpoints of a consumer group, and its lag in each partition.
+    /// Lists the checkpoints of a consumer group, with its lag in each partition.
     pub async fn checkpoints(
         &mut self,
         hub: &EntityName,
@@ -106,7 +106,7 @@ impl Admin {
         Ok(self.post(&checkpoints::RESET, &of_group(hub, group, ""), &body).await?.items)
     }
 
-    /// Some events of a partition, at most `max`, from `earliest`, `latest`, a sequence number or a time on.
+    /// Returns at most `max` events of a partition. `from` is `earliest`, `latest`, a sequence number or a time.
     pub async fn events(
         &mut self,
         hub: &EntityName,
@@ -121,7 +121,7 @@ impl Admin {
     }
 }
 
-/// A consumer group, or `what` of it.
+/// Returns the subject of a request about a consumer group. `what` is the prefix of its name in errors.
 fn of_group(hub: &EntityName, group: &str, what: &str) -> Subject {
     of_hub(hub, [("consumerGroup", group.to_owned())], format!("{what}consumer group '{group}'"))
 }

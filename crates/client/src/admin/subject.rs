@@ -17,7 +17,7 @@ pub enum KeyScope {
     Hub(EntityName),
 }
 
-/// One thing, or a collection, of the JSON API.
+/// One item, or a collection, of the JSON API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     Queues,
@@ -40,7 +40,7 @@ pub(crate) enum Subject {
         subscription: String,
         name: String,
     },
-    /// Of a queue or subscription.
+    /// A message of a queue or subscription.
     Message {
         entity: EntityName,
         number: SequenceNumber,
@@ -60,7 +60,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// The names in the path from left to right, each with its key.
+    /// Returns the names in the path from left to right, each with its key.
     pub(crate) fn names(&self) -> Vec<(&'static str, String)> {
         match self {
             Subject::Queues | Subject::Topics | Subject::QueueGroups | Subject::Hubs => Vec::new(),
@@ -87,13 +87,13 @@ impl Subject {
         }
     }
 
-    /// The entity of the token. The key of an entity signs for that entity, and the key of a topic for the topic, also for its parts.
+    /// Returns the entity of the token. For a subscription or rule, this is the topic: the key of a topic is valid for all its parts.
     pub(crate) fn token_entity(&self) -> String {
         let first = self.names().into_iter().next();
         first.filter(|(key, _)| *key != "policy").map_or_else(String::new, |(_, name)| name)
     }
 
-    /// A queue, or a subscription by its whole name.
+    /// Returns the subject for the whole name of a queue or subscription.
     pub(crate) fn entity(name: &EntityName) -> Subject {
         match (name.topic(), name.topic_and_subscription()) {
             (Some(topic), Some((_, name))) => Subject::Subscription { topic, name: name.to_owned() },
@@ -101,7 +101,7 @@ impl Subject {
         }
     }
 
-    /// What is not there when this is not found: of a collection, whatever it belongs to.
+    /// Returns the missing subject when this one is not found. For a collection, this is the entity that it belongs to.
     pub(crate) fn missing(&self) -> Subject {
         match self.clone() {
             Subject::Subscriptions { topic } => Subject::Topic(topic),
@@ -113,7 +113,7 @@ impl Subject {
         }
     }
 
-    /// How to make one of its kind; for people who miss it.
+    /// Returns the advice for a missing subject.
     pub(crate) fn remedy(&self) -> String {
         match self {
             Subject::Queue(name) => {
@@ -150,7 +150,7 @@ impl Subject {
         }
     }
 
-    /// What has the name that a new one should get.
+    /// Returns the description of the entity, rule or key that already has the name of a new one.
     pub(crate) fn rival(&self) -> String {
         match self {
             Subject::Queue(name) | Subject::Topic(name) | Subject::Hub(name) => {
@@ -160,7 +160,7 @@ impl Subject {
         }
     }
 
-    /// What to do about one that exists already.
+    /// Returns the advice for a subject that exists already.
     pub(crate) fn change(&self) -> String {
         match self {
             Subject::Queue(name) => {
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_for_the_entity_that_the_key_belongs_to() {
+    fn a_token_names_the_entity_that_the_key_belongs_to() {
         let topic = EntityName::parse("shop/orders").unwrap();
         let rule =
             Subject::Rule { topic: topic.clone(), subscription: "a.b".into(), name: "$Default".into() };

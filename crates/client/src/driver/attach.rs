@@ -8,7 +8,7 @@ use crate::receiver::ReceiveMode;
 const OWNER_LEVEL: &str = "com.microsoft:epoch";
 const SELECTOR: &str = "apache.org:selector-filter:string";
 
-/// `serial` makes the name unique on its connection.
+/// Returns the attach frame for a link. `serial` makes its name unique on the connection.
 pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
     let entity = request.entity.to_string();
     let name = format!("{entity}-{serial}");

@@ -30,7 +30,7 @@ impl Driver {
                 Some(Link::Receiving(receiving)) if drain => receiving.handle_drained(),
                 Some(Link::Sending(sending)) => {
                     if drain {
-                        // Sends the pending messages first; then returns the rest of the credit.
+                        // The pending messages leave before the rest of the credit is returned.
                         sending.pump(link, &mut self.connection);
                         self.connection.drained(link);
                     }
@@ -61,7 +61,7 @@ impl Driver {
             // A broker begins neither sessions nor links, and reports a lost session by its links.
             Event::SessionEnded { .. } | Event::SessionBegun { .. } | Event::SaslOutcome { .. } => {}
             Event::Closed { error: None } | Event::SaslInit { .. } => {}
-            // Not enabled: every delivery is passed on as a whole.
+            // The client does not enable these events: every delivery is passed on as a whole.
             Event::Part { .. } | Event::Oversized { .. } => {}
             Event::Attach { link, .. } => self
                 .connection
@@ -174,14 +174,15 @@ impl Driver {
         }
     }
 
-    /// The broker rolls its transactions back. The next transaction attaches the link again.
+    /// Handles the end of the coordinator's link. The broker rolls the open transactions back, and the next transaction attaches the link
+    /// again.
     fn handle_coordinator_lost(&mut self, error: Option<AmqpError>) {
         if let Some(coordinator) = self.coordinator.take() {
             coordinator.end(&Error::link_ended(&"$coordinator".into(), error));
         }
     }
 
-    /// A node needs both links. The next request attaches them again.
+    /// Handles the end of one link of a node. A node needs both links; the next request attaches them again.
     fn handle_node_lost(&mut self, link: LinkId, address: &Arc<str>, error: Option<AmqpError>) {
         // The second link may end after a new pair was attached, which must stay.
         if !self.nodes.get(address).is_some_and(|node| node.sender == link || node.receiver == link) {

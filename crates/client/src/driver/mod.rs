@@ -33,7 +33,7 @@ use sending::SendingLink;
 
 /// The size of one read, large enough that a busy broker causes few system calls.
 const READ_BYTES: usize = 64 * 1024;
-/// While so many bytes wait to be written, the driver takes no commands and adds no messages.
+/// The limit of bytes that wait to be written. Above it, the driver takes no commands and adds no messages.
 const OUTPUT_BYTES_MAX: usize = 512 * 1024;
 /// The number of commands that are handled in one round.
 const COMMANDS_PER_ROUND: usize = 256;
@@ -51,7 +51,7 @@ pub(crate) struct Driver {
     address: Arc<str>,
     connection: Connection,
     commands: mpsc::Receiver<Command>,
-    /// Ordered, like the nodes, so that the order of notifications is deterministic.
+    /// The links, ordered like the nodes, so that the order of notifications is deterministic.
     links: BTreeMap<LinkId, Link>,
     nodes: BTreeMap<Arc<str>, Node>,
     coordinator: Option<Coordinator>,
@@ -73,7 +73,7 @@ enum Link {
     /// One of the two links of a node.
     Request(Arc<str>),
     Coordinator,
-    /// Detached by the client, waiting for the broker's detach.
+    /// The client has detached the link and waits for the broker's detach.
     Closing(Option<Reply<()>>),
 }
 
@@ -106,7 +106,7 @@ impl Driver {
         let error = self.converse(&mut reader, &mut writer).await;
         // A reason in the broker's close frame takes precedence.
         let error = self.ending.get().cloned().unwrap_or(error);
-        // The rest of the output tells the broker the reason of the close. Its loss has no effect.
+        // The rest of the output contains the reason of the close for the broker. Its loss has no effect.
         let farewell = async {
             while self.connection.has_output() {
                 if writer.write_buf(self.connection.output()).await.is_err() {
@@ -256,7 +256,7 @@ impl Driver {
         }
     }
 
-    /// Each link has its own session, so that a link with a closed window does not block another one.
+    /// Attaches a link on its own session, so that a link with a closed window does not block another one.
     fn open(&mut self, request: Box<LinkRequest>, reply: Reply<Opened>) {
         self.serial += 1;
         let attach = attach_for(&request, self.serial);

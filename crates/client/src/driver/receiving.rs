@@ -21,9 +21,9 @@ pub(super) struct ReceivingLink {
     initial_credit: u32,
     is_stopping: bool,
     awaited: BTreeMap<u32, Reply<()>>,
-    /// Unconfirmed settlements that have no caller waiting for them.
+    /// The number of unconfirmed settlements that have no caller waiting for them.
     counted: usize,
-    /// The number of those that the broker has confirmed, for the receiver to read.
+    /// The number of such settlements that the broker has confirmed, for the receiver to read.
     confirmed_count: Arc<AtomicU64>,
     first_failure: Option<Error>,
     flushes: Vec<Reply<()>>,
@@ -69,7 +69,7 @@ impl ReceivingLink {
         let arrival = Arrival { id, tag: delivery.tag, is_settled, payload: delivery.payload };
         let taken = self.arrivals.as_ref().is_some_and(|arrivals| arrivals.try_send(arrival).is_ok());
         if !taken && !is_settled {
-            // The receiver is gone, or the broker exceeded the credit: releases the message to the queue.
+            // The receiver is gone, or the broker exceeded the credit, so the message is released to the queue.
             connection.settle(link, id, DeliveryState::Released);
         }
     }

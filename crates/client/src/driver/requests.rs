@@ -16,7 +16,7 @@ use crate::outcome::{in_transaction, outcome_of};
 
 /// The credit for responses.
 const CREDIT: u32 = 100;
-/// A response contains the largest message, or several messages up to a limit, each with an envelope.
+/// The size limit of a response. It contains the largest message, or several messages up to a limit, each with an envelope.
 const RESPONSE_SIZE_BYTES_MAX: u64 =
     (limits::LARGE_MESSAGE_SIZE_BYTES_MAX + 2 * limits::ANSWER_SIZE_BYTES_MAX) as u64;
 

@@ -20,7 +20,7 @@ pub(super) struct SendingLink {
     /// One permit for each message that may be unconfirmed. A sender takes it; this link returns it.
     permits: Arc<Semaphore>,
     waiting: VecDeque<Waiting>,
-    /// The outcomes of deliveries from number `first_number` on. A ring, because outcomes arrive nearly in order.
+    /// The outcomes of deliveries from number `first_number` on. They are in a ring, because outcomes arrive nearly in order.
     outcomes: VecDeque<Slot>,
     first_number: u64,
     failures: Option<mpsc::Sender<Failure>>,

@@ -16,14 +16,14 @@ use peeklock_client::{
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
-/// What was asked, one line each: method, path and query, conditions, body.
+/// The requests so far, one line each: method, path and query, conditions, body.
 type Asked = Arc<Mutex<Vec<String>>>;
 
 const QUEUE: &str = r#"{"name":"orders","lockDuration":"30s","activeCount":3,"lockedCount":0,"deferredCount":0,"scheduledCount":0,
     "deadLetterCount":1,"transferCount":0,"transferDeadLetterCount":0,"messageCount":4,"sizeBytes":99,
     "createdAt":"2026-01-01T00:00:00.000Z","updatedAt":"2026-01-01T00:00:00.000Z","accessedAt":"2026-01-01T00:00:00.000Z","revision":1}"#;
 
-/// A client of a server that gives these answers, in order and then the last one again and again.
+/// Returns a client of a server that gives these answers in order, and then repeats the last one.
 async fn admin(answers: &[(u16, &'static str)]) -> (Admin, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -72,7 +72,7 @@ fn name(text: &str) -> EntityName {
 }
 
 #[tokio::test]
-async fn what_is_new_and_what_is_changed_is_asked_for_differently() {
+async fn a_creation_and_a_change_have_different_conditions() {
     let (mut admin, asked) = admin(&[(201, QUEUE), (200, QUEUE), (200, QUEUE), (204, "")]).await;
     let spec = QueueSpec { max_delivery_count: Some(3), forward_to: Some(None), ..QueueSpec::default() };
     let made = admin.create_queue(&name("shop/orders"), &spec).await.unwrap();
@@ -92,7 +92,7 @@ async fn what_is_new_and_what_is_changed_is_asked_for_differently() {
 }
 
 #[tokio::test]
-async fn a_change_from_what_was_there_meets_no_other() {
+async fn a_change_of_a_revision_fails_if_the_entity_has_another_one() {
     let (mut admin, asked) =
         admin(&[(200, QUEUE), (412, r#"{"error":{"code":"preconditionFailed"}}"#)]).await;
     let spec = QueueSpec { order: Some(Some(OrderSpec::default())), ..QueueSpec::default() };
@@ -109,7 +109,7 @@ async fn a_change_from_what_was_there_meets_no_other() {
 }
 
 #[tokio::test]
-async fn a_message_is_explained_where_it_is() {
+async fn a_message_is_explained_in_its_queue_or_subscription() {
     let (mut admin, asked) = admin(&[(200, r#"{"state":"waiting","aheadCount":2}"#), (404, "{}")]).await;
     let told = admin.explain_message(&name("jobs"), SequenceNumber(17)).await.unwrap();
     assert_eq!((told.state.as_str(), told.ahead_count), ("waiting", 2));
@@ -139,7 +139,7 @@ async fn a_collection_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_server_that_repeats_itself_is_not_asked_for_ever() {
+async fn a_server_that_repeats_a_page_does_not_cause_endless_requests() {
     let (mut admin, asked) = admin(&[(200, r#"{"items":[{"name":"a","createdAt":"t"}],"next":"a"}"#)]).await;
     assert_eq!(admin.rules(&name("news"), "weather").await.unwrap().len(), 2);
     assert_eq!(asked.lock().unwrap().len(), 2);
@@ -171,7 +171,7 @@ async fn refused(status: u16, body: &'static str) -> String {
 }
 
 #[tokio::test]
-async fn refusals_say_what_and_what_to_do() {
+async fn errors_name_the_subject_and_the_remedy() {
     assert_eq!(
         refused(412, r#"{"error":{"code":"preconditionFailed","message":"exists"}}"#).await,
         "there is already a queue, topic or hub 'news'; change it with `peeklock topic update news`, or choose another name"
@@ -192,14 +192,14 @@ async fn refusals_say_what_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_of_ours_is_told() {
+async fn an_answer_in_another_format_is_an_error() {
     let (mut admin, _) = admin(&[(200, "[1]")]).await;
     let told = admin.queues().await.unwrap_err();
     assert!(matches!(told, AdminError::Malformed { .. }), "{told}");
 }
 
 #[tokio::test]
-async fn something_else_at_the_address_is_told() {
+async fn a_server_without_http_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -210,13 +210,13 @@ async fn something_else_at_the_address_is_told() {
     let mut admin = connect(&format!("amqp://a:b@{address}"));
     let told = admin.queues().await.unwrap_err();
     assert!(matches!(told, AdminError::Malformed { .. }), "{told}");
-    // The next request dials anew, and finds a connection that ends at once.
+    // The next request reconnects, and the new connection ends at once.
     let told = admin.queues().await.unwrap_err();
     assert!(matches!(told, AdminError::ConnectionLost { .. }), "{told}");
 }
 
 #[tokio::test]
-async fn a_token_that_no_header_can_hold_is_told() {
+async fn a_token_that_is_invalid_in_a_header_is_an_error() {
     let mut admin =
         connect("Endpoint=sb://127.0.0.1:1;SharedAccessSignature=a\u{1}b;UseDevelopmentEmulator=true");
     let told = admin.queues().await.unwrap_err();

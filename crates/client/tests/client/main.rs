@@ -1,6 +1,6 @@
 //! Tests the client against a scripted broker: the AMQP machine in its server role, on a real socket.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap like the tests themselves")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod admin;
 mod losing;

@@ -53,7 +53,7 @@ impl Endless {
     }
 }
 
-/// Confirms as Service Bus does: the same kind of outcome, a rejection without its error.
+/// Returns the confirmation of Service Bus: the same kind of outcome, and a rejection without its error.
 fn confirmation(state: &DeliveryState) -> DeliveryState {
     match state {
         DeliveryState::Rejected { .. } => DeliveryState::Rejected { error: None },

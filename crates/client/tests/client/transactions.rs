@@ -76,7 +76,10 @@ async fn a_lost_coordinator_is_attached_again() {
     let work = client.transaction().await.unwrap();
     let orders = client.sender("orders").await.unwrap();
     let told = work.send(&orders, &Message::data("x")).await;
-    assert!(matches!(&told, Err(Error::Rejected { .. })), "a refusal inside a transaction is one: {told:?}");
+    assert!(
+        matches!(&told, Err(Error::Rejected { .. })),
+        "a rejection inside a transaction is an error: {told:?}"
+    );
     let told = work.commit().await;
     assert_eq!(told, Err(Error::RolledBack { reason: "a step failed".into() }));
 }
