@@ -98,15 +98,15 @@ def tell_the_story(connection_string, queue):
 
 
 def wait_until_empty(client, queue):
-    """Waits until the queue is empty. The messages that Bert was processing stay locked for a while, even those that he
-    had reported.
+    """Waits until the queue is empty. The messages that the killed worker was processing stay locked for a while, even
+    those that it had reported.
     """
     with client.get_queue_receiver(queue) as receiver:
         wait_for("nothing is left in the queue", lambda: receiver.peek_messages(sequence_number=1) == [])
 
 
 def check(connection_string, queue, news):
-    assert set(done(news)) == set(order_ids(ORDER_COUNT)), "something was done that is no good order"
+    assert set(done(news)) == set(order_ids(ORDER_COUNT)), "the processed orders are not the valid ones"
     failures = [item for item in news if item[1:3] == ("failed", POISON)]
     assert 1 <= len(failures) <= 3, f"the poison message failed {len(failures)} times"
     with ServiceBusClient.from_connection_string(connection_string) as client:

@@ -12,7 +12,8 @@ POLICIES = ["fifo", "strict", "aged", "weighted"]
 # The most urgent first. The AMQP header has priorities from 0 to 9, as in JMS; the default is 4.
 PRIORITIES = {"high": "7-9", "normal": "4-6", "low": "0-3"}
 WEIGHTS = {"high": 6, "normal": 3, "low": 1}
-# The head start of high over each class: how much later a high message may arrive and still be first, as a share of the run.
+# The head start of high over each class, as a share of the run: how much later a high message may arrive and still be
+# first.
 OFFSETS = {"high": 0, "normal": 1 / 20, "low": 1 / 6}
 STOP_SECONDS = 20
 

@@ -13,8 +13,8 @@ from broker import PRIORITIES, offset
 from load import CAPACITY_PER_SECOND, MIX
 from waits import ages
 
-# Distinguishable with colour blindness, and by width where lines overlap: low is broad at the back, high is narrow in
-# front.
+# The colours are distinguishable with colour blindness. The widths differ for lines that overlap: low is broad at the
+# back, high is narrow in front.
 COLOURS = {"high": "#c2410c", "normal": "#2563eb", "low": "#0d9488"}
 WIDTHS = {"high": 1.8, "normal": 3, "low": 4.6}
 INK, MUTED, GRID, PANEL, PAPER = "#1f2937", "#64748b", "#e2e8f0", "#f8fafc", "#ffffff"
@@ -99,7 +99,7 @@ class Panel:
 
 
 def spread(heights, floor):
-    """Returns the heights from the top down. Heights that are too close are moved apart around their middle, and none
+    """Returns the heights from the top down. Heights that are too close are moved apart around their middle, but not
     below the floor.
     """
     groups = []

@@ -1,4 +1,4 @@
-"""Three classes of orders, a fifth more of them than can be done, and four answers to the question who waits: fifo, strict, aged, weighted.
+"""Compares the waiting times of three classes of orders under overload with four policies: fifo, strict, aged, weighted.
 
 Starts a broker, gives all four queues the same orders and the same workers, prints and draws the waiting times of each
 class, and checks the guarantees of each policy. Needs `peeklock` and `pip install azure-servicebus`.
@@ -68,7 +68,7 @@ def check_weighted(orders, strict, seconds):
     counts = {name: done(orders, name) for name in PRIORITIES}
     # High arrives at less than its share, so the other two divide the rest, three to one.
     share = counts["low"] / (counts["low"] + counts["normal"])
-    assert 0.15 < share < 0.35, f"under weighted, low got {share:.0%} of what it shares with normal"
+    assert 0.15 < share < 0.35, f"under weighted, low got {share:.0%} of the orders of low and normal"
     assert counts["low"] > done(strict, "low"), "low got no more than under strict"
     print(f"weighted: of what high leaves, low gets {share:.0%} and normal the rest, as their weights say.")
 

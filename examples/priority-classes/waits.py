@@ -22,7 +22,7 @@ def age(orders, moment):
 
 def waits(orders, name, seconds):
     """Returns the waits of all orders. An order that still waits at the end counts with its wait so far; otherwise the
-    worst would be omitted.
+    longest waits would be omitted.
     """
     return [begun(order, seconds) - order["came"] for order in orders if order["class"] == name]
 

@@ -88,12 +88,12 @@ def tell_the_story(connection_string, topic, high, low):
 
 def check(connection_string, topic, pools):
     for pool in pools:
-        assert sorted(pool.orders) == order_ids(pool.priority, ORDER_COUNT), f"the {pool.priority} pool did other work"
+        assert sorted(pool.orders) == order_ids(pool.priority, ORDER_COUNT), f"the {pool.priority} pool processed other orders"
         assert {priority for _, priority, _ in pool.done} == {pool.priority}
     with ServiceBusClient.from_connection_string(connection_string) as client:
         for pool in pools:
             with client.get_subscription_receiver(topic, pool.subscription) as receiver:
-                assert receiver.peek_messages(sequence_number=1) == [], f"something is left for the {pool.priority} pool"
+                assert receiver.peek_messages(sequence_number=1) == [], f"a message is left for the {pool.priority} pool"
     high, low = (statistics.mean(pool.waits) for pool in pools)
     for pool in pools:
         mean, worst = statistics.mean(pool.waits), max(pool.waits)

@@ -1,5 +1,5 @@
-"""Partitioned consumers from beginning to end: a hundred thousand homes report what their sensors read, and consumers that come, go and are
-killed add it up by home and minute.
+"""Partitioned consumers from start to end: a hundred thousand homes send the readings of their sensors, and consumers
+that start, stop and are killed add them up by home and minute.
 
 Ends by proving that every reading was counted, and none twice.
 """
@@ -110,7 +110,7 @@ class Story:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             for _, *words in self.told("error"):
-                assert "ValueError" not in words, f"a consumer says: {words}"
+                assert "ValueError" not in words, f"a consumer reported: {words}"
             assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS} s in vain until {what}"
             time.sleep(0.1)
         print(f"  {what}")
@@ -122,7 +122,7 @@ class Story:
         return {item[2] for item in self.told("claim", name)}
 
     def owned_last(self, name):
-        """Returns the partitions whose last claim was by this consumer."""
+        """Returns the partitions that this consumer was the last to claim."""
         owners = {item[2]: item[0] for item in self.told("claim")}
         return {partition for partition, owner in owners.items() if owner == name}
 
