@@ -18,7 +18,7 @@ pub struct Entities {
     pub queues: Vec<(EntityName, QueueSpec)>,
     pub topics: Vec<(EntityName, TopicSpec)>,
     pub hubs: Vec<(EntityName, HubSpec)>,
-    /// Names that receivers use for several queues.
+    /// The queue groups: names that receivers use for several queues.
     pub groups: Vec<(EntityName, QueueGroupSpec)>,
 }
 

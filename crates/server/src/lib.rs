@@ -1,4 +1,4 @@
-//! Assembles the journal, the broker, the listeners and their keys. The only crate that names a concrete journal.
+//! Assembles the journal, the broker, the listeners and their keys. It is the only crate that names a concrete journal.
 
 mod access;
 mod declare;
@@ -42,8 +42,8 @@ pub use storage::{Served, StorageDoors, StorageListen, StorageOptions};
 /// The time that open connections have to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The addresses to listen on; `None` for no listener. Each address serves AMQP, HTTP and AMQP over WebSocket, distinguished by the first
-/// bytes. The names are those of the usual ports.
+/// The addresses to listen on; `None` means no listener. Each address serves AMQP, HTTP and AMQP over WebSocket, distinguished by the first
+/// bytes. The fields have the names of the default ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     pub amqp: Option<SocketAddr>,
@@ -67,7 +67,8 @@ pub struct Options {
     pub listen: Addresses,
     /// Blob and Queue Storage, which have their own addresses.
     pub storage: StorageOptions,
-    /// Certificate chain and private key, both PEM. `None`: a self-signed certificate, created at the first start.
+    /// The files of the certificate chain and of the private key, both in PEM form. With `None`, the first start creates a self-signed
+    /// certificate.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// The limits of all connections together, before authentication.
     pub limits: ListenLimits,
@@ -83,7 +84,7 @@ pub struct Options {
     pub strict_emulator_quotas: bool,
     /// Accepts bearer tokens of this issuer in all namespaces.
     pub jwt: Option<JwtOptions>,
-    /// Policies of the default namespace that are valid while this server runs. Empty: the well-known key, on loopback only.
+    /// Policies of the default namespace that are valid while this server runs. Without any, the well-known key is valid, on loopback only.
     pub keys: Vec<Policy>,
     /// The entities of the default namespace.
     pub entities: Entities,
@@ -100,9 +101,9 @@ pub struct Server {
     pub storage: StorageDoors,
     pub certificate: Option<PathBuf>,
     pub data: PathBuf,
-    /// In all namespaces.
+    /// The recovered state of all namespaces together.
     pub recovered: Recovered,
-    /// Of the default namespace, like the topics.
+    /// The queues of the default namespace. The topics, hubs and groups are those of the default namespace, too.
     pub queue_names: Vec<String>,
     pub topic_names: Vec<String>,
     pub hub_names: Vec<String>,
@@ -111,7 +112,7 @@ pub struct Server {
     pub namespace_names: Vec<String>,
     pub ready_after: Duration,
     pub uses_well_known_key: bool,
-    /// Of the default namespace.
+    /// The keys of the default namespace.
     pub access: Access,
     running: Vec<Running>,
     listeners: JoinSet<()>,
@@ -199,7 +200,7 @@ impl Server {
         })
     }
 
-    /// Returns only when a part of the broker fails.
+    /// Waits until a part of the broker fails, and returns the reason.
     pub async fn failed(&mut self) -> String {
         let (ended, ..) =
             select_all(self.running.iter_mut().map(|running| Box::pin(running.stopped()))).await;

@@ -29,9 +29,9 @@ pub struct NamespaceOptions {
     pub name: String,
     /// Further host names.
     pub hosts: Vec<String>,
-    /// The tier; `None`: the default tier of the server.
+    /// The tier, or `None` for the default tier of the server.
     pub tier: Option<Tier>,
-    /// Policies that are valid while this server runs. Empty: the well-known key, on loopback only.
+    /// Policies that are valid while this server runs. Without any, the well-known key is valid, on loopback only.
     pub keys: Vec<Policy>,
     pub entities: Entities,
 }
@@ -55,7 +55,7 @@ impl NamespaceOptions {
         data.join(NAMESPACES_FOLDER).join(&self.name)
     }
 
-    /// Opens the keys first, so that invalid ones are rejected before the data is touched.
+    /// Opens the keys. This comes first, so that invalid keys are rejected before the data is touched.
     pub(crate) fn open_access(
         &self,
         data: &Path,

@@ -15,9 +15,9 @@ use crate::namespace::{DEFAULT_NAMESPACE, Opened};
 pub struct StorageOptions {
     pub blobs: Option<StorageListen>,
     pub queues: Option<StorageListen>,
-    /// The account of the default namespace. `None`: that of the storage emulators.
+    /// The account of the default namespace, or `None` for the account of the storage emulators.
     pub account: Option<String>,
-    /// `None`: the well-known key, if the broker accepts its own well-known key.
+    /// The key of the account, or `None` for the well-known key, which requires that the broker accepts its own well-known key.
     pub key: Option<AccountKey>,
 }
 
@@ -25,7 +25,7 @@ pub struct StorageOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageListen {
     pub address: SocketAddr,
-    /// The address is a default. If it cannot be bound, the broker starts without the service and reports the reason.
+    /// Whether the address is a default. If a default cannot be bound, the broker starts without the service and reports the reason.
     pub is_usual: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct StorageDoors {
     pub queues: Served,
 }
 
-/// The accounts before the data is opened: names and keys are checked first.
+/// The accounts of the storage services. Their names and keys are checked before the data is opened.
 pub(crate) struct Accounts {
     pub(crate) name: String,
     key: AccountKey,
@@ -57,8 +57,8 @@ pub(crate) struct Accounts {
 impl Accounts {
     /// Checks the accounts and returns, for both services, the reason why they cannot run at their default addresses.
     ///
-    /// `is_trusting`: the broker accepts its own well-known key. The queues are the same through both services, so a broker with real keys
-    /// must not accept the well-known storage key.
+    /// `is_trusting` means that the broker accepts its own well-known key. Queue Storage serves the queues of the broker, so a broker with
+    /// real keys must not accept the well-known storage key.
     pub(crate) fn open(options: &mut StorageOptions, is_trusting: bool) -> Result<(Self, Served, Served)> {
         let name = options.account.clone().unwrap_or_else(|| WELL_KNOWN_ACCOUNT.to_owned());
         check_account_name(&name)?;
@@ -138,7 +138,10 @@ mod tests {
         let refused = open("0.0.0.0:10000", false, None, true).unwrap_err().to_string();
         assert!(refused.contains("--storage-key"), "{refused}");
         assert!(open("0.0.0.0:10000", false, Some(WELL_KNOWN_KEY), true).is_err());
-        assert!(open(local, false, Some(WELL_KNOWN_KEY), false).is_err(), "it would open every namespace");
+        assert!(
+            open(local, false, Some(WELL_KNOWN_KEY), false).is_err(),
+            "the well-known storage key would open every namespace"
+        );
     }
 
     #[test]

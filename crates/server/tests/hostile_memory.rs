@@ -1,5 +1,5 @@
 //! Floods from many peers at once use bounded memory. The test runs alone in its process, whose memory it measures.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use std::net::SocketAddr;
 use std::time::Duration;

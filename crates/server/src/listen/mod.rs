@@ -29,7 +29,7 @@ pub(crate) use bind::bind;
 pub use limits::ListenLimits;
 use sniff::{Protocol, sniff};
 
-/// Connections over the limit that are being rejected, or are about to be accepted.
+/// The number of connections over the limit that may be in rejection at once, including those that are about to be accepted.
 const LOBBY_PLACES: usize = 64;
 /// The pause after a failed accept, such as without free file handles.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -38,13 +38,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Edge {
     pub(crate) gateway: Gateway,
     routes: Routes,
-    /// `None`: no certificate is loaded.
+    /// The TLS acceptor, or `None` if no certificate is loaded.
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) limits: ListenLimits,
-    /// For connections of all listeners together.
+    /// The seats for connections of all listeners together.
     seats: Arc<Semaphore>,
     seat_count: usize,
-    /// For connections that are rejected for lack of a seat.
+    /// The places for connections that are rejected for lack of a seat.
     lobby: Arc<Semaphore>,
 }
 
@@ -108,10 +108,10 @@ impl Door {
 #[derive(Clone, Copy)]
 struct Visit {
     door: Door,
-    /// The listener is reachable from this machine only.
+    /// Whether the listener is reachable from this machine only.
     is_loopback: bool,
     from: SocketAddr,
-    /// A connection without a seat is rejected.
+    /// Whether the connection has a seat. Without one, it is rejected.
     has_seat: bool,
 }
 
@@ -181,7 +181,7 @@ async fn connect(
     };
     let Some((protocol, stream)) = first else { return Ok(()) };
     match (protocol, &edge.tls, visit.door) {
-        // Boxed, so that a plain connection does not hold the state of TLS.
+        // The future is boxed, so that a plain connection does not hold the state of TLS.
         (Protocol::Tls, Some(acceptor), _) => {
             Box::pin(connect_tls(stream, acceptor.clone(), visit, edge, stopping)).await
         }
@@ -233,7 +233,7 @@ where
         Protocol::Amqp if !visit.has_seat => Gateway::refuse_for_lack_of_room(stream).await,
         Protocol::Tls | Protocol::Http if !visit.has_seat => http::refuse_for_lack_of_room(stream).await,
         Protocol::Amqp => edge.gateway.serve(stream, Some(visit.from), stopping).await,
-        // Boxed, so that an idle AMQP connection does not hold the state of HTTP.
+        // The future is boxed, so that an idle AMQP connection does not hold the state of HTTP.
         Protocol::Tls | Protocol::Http => Box::pin(http::serve(stream, scheme, visit, edge, stopping)).await,
     }
 }

@@ -15,7 +15,7 @@ const WRITE_TIME_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// Set while a write waits.
+    /// The deadline of a write that waits.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 

@@ -18,7 +18,8 @@ pub(crate) enum Protocol {
     Http,
 }
 
-/// Reads the bytes that determine the protocol, and returns them with the stream. `None`: the peer closed the connection without sending.
+/// Reads the bytes that determine the protocol, and returns them with the stream. Returns `None` if the peer closed the connection without
+/// sending.
 pub(crate) async fn sniff<S>(mut stream: S) -> io::Result<Option<(Protocol, Rewound<S>)>>
 where
     S: AsyncRead + Unpin,

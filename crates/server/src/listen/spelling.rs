@@ -62,7 +62,7 @@ async fn exchange(
         std::future::ready(Ok::<_, Infallible>(response))
     });
     let mut builder = http1::Builder::new();
-    // The request is the whole input, and is still to be answered.
+    // The input ends after the request, which must be answered nevertheless.
     builder.half_close(true);
     builder.keep_alive(false).preserve_header_case(true).max_headers(names.len().max(1));
     let stream = TokioIo::new(tokio::io::join(asked.as_bytes(), Vec::new()));
@@ -72,7 +72,7 @@ async fn exchange(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#[allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 mod tests {
     use super::*;
 

@@ -30,7 +30,7 @@ const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 /// The largest message that the server sends.
 const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
-// SDK quirk: .NET and Rust put a slash at the end.
+/// Returns whether the path of the request is that of the WebSocket. SDK quirk: .NET and Rust put a slash at the end.
 pub(crate) fn is_asked_for<B>(request: &Request<B>) -> bool {
     let path = percent_decode_str(request.uri().path()).decode_utf8_lossy();
     path.strip_suffix('/').unwrap_or(&path).eq_ignore_ascii_case(PATH)
@@ -101,7 +101,7 @@ fn sub_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(found).ok()
 }
 
-/// The bytes in the messages of a WebSocket.
+/// A byte stream over the messages of a WebSocket.
 pub(crate) struct ByteStream<S> {
     socket: WebSocketStream<S>,
     /// The rest of a message that was longer than the read buffer.
@@ -136,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ByteStream<S> {
         while this.left.is_empty() && !this.is_over {
             match ready!(Pin::new(&mut this.socket).poll_next(cx)) {
                 Some(Ok(Message::Binary(bytes))) => this.left = bytes,
-                // The WebSocket library answers these.
+                // The WebSocket library answers these messages.
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Text(_))) => {
                     let text = "a text message came over the WebSocket; AMQP travels in binary ones";

@@ -1,8 +1,8 @@
 //! Data directories of every format that was released: the server opens each one, and everything in it is read back.
 //!
-//! `data/<name>.pack` is a directory and `data/<name>.json` what clients read from it. Neither is written again once a version with this format
-//! was released. After a change of the format, give [`NAME`] a new value and run `write_corpus` with [`WRITE`] set.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+//! `data/<name>.pack` contains a directory, and `data/<name>.json` the values that clients read from it. Neither is written again after the
+//! release of a version with this format. After a change of the format, give [`NAME`] a new value and run `write_corpus` with [`WRITE`] set.
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod pack;
 
@@ -24,16 +24,16 @@ use tokio::net::TcpStream;
 
 /// The environment variable that makes `write_corpus` write.
 const WRITE: &str = "PEEKLOCK_WRITE_CORPUS";
-/// Of the newest directory.
+/// The name of the newest directory.
 const NAME: &str = "format-3";
 
-/// Good until 2099, of the well-known account.
+/// A shared access signature of the well-known storage account, valid until 2099.
 const SIGNATURE: &str = "sv=2021-06-08&ss=b&srt=sco&sp=racwdl&se=2099-01-01T00:00:00Z&sig=ailSggYY%2BchEH4eLJjcKK1KutnrUqo4pZ0sEEaueqrE%3D";
 
-/// The same for management, with the well-known key.
+/// A token of the well-known key for management, valid until 2099.
 const TOKEN: &str = "SharedAccessSignature sr=sb%3a%2f%2f127.0.0.1%2f&sig=4bYQSAKVWQS8SlS8NADzi63R3eLESm7goC%2BcFdqzzVs%3D&se=4070908800&skn=RootManageSharedAccessKey";
 
-/// Everything whose messages are looked at.
+/// The entities whose messages are compared.
 const PLACES: [&str; 16] = [
     "plain",
     "plain/$DeadLetterQueue",
@@ -114,7 +114,7 @@ impl Rig {
         ask(self.blobs, method, &path, &headers, content).await
     }
 
-    /// Writes the progress of the consumer group `audit`, over the JSON API.
+    /// Writes an owner or a checkpoint of the consumer group `audit` over the JSON API.
     async fn put_progress(&self, path: &str, header: &str, body: Value) {
         let path = format!("/api/hubs/meters/consumer-groups/audit/{path}");
         let headers = format!("Authorization: {TOKEN}\r\nContent-Type: application/json\r\n{header}");
@@ -135,7 +135,7 @@ async fn ask(address: SocketAddr, method: &str, path: &str, headers: &str, conte
     answer
 }
 
-/// Puts one of everything into a new directory.
+/// Fills a new directory with entities and messages in every state.
 async fn fill(rig: &mut Rig) {
     rig.queue(
         "plain",
@@ -225,7 +225,7 @@ async fn fill(rig: &mut Rig) {
     rig.blob("PUT", "box/hello.txt?", headers, "hello from a blob").await;
 }
 
-/// What comes behind the snapshots of [`fill`].
+/// Adds entities and messages that are in the log after the snapshots of [`fill`].
 async fn add(rig: &mut Rig) {
     rig.queue("late", json!({ "defaultTimeToLive": "P3000D" })).await;
     rig.send("late", Message::data("behind the snapshot").with_message_id("last")).await;
@@ -303,7 +303,7 @@ async fn read(rig: &mut Rig) -> Value {
     })
 }
 
-/// Fails if something that was there is missing or different. Later versions may show more.
+/// Fails if an expected value is missing or different. Later versions may return further values.
 fn compare(expected: &Value, found: &Value, path: &str) {
     match (expected, found) {
         (Value::Object(expected), Value::Object(found)) => {
@@ -331,7 +331,7 @@ async fn take_snapshots(directory: &Path) {
             files.any(|file| file.unwrap().path().extension().is_some_and(|end| end == "snap"))
         })
     };
-    // Shards without any group write none.
+    // A shard without a commit group writes no snapshot.
     let logged = journal.shards();
     for _ in 0..300 {
         if logged.iter().all(|shard| has_snapshot(shard.0)) {
@@ -345,7 +345,8 @@ async fn take_snapshots(directory: &Path) {
     journal.close();
 }
 
-/// Writes the newest directory of the corpus, if [`WRITE`] is set. It is not an ignored test, because `cargo xtask test` counts those as failed.
+/// Writes the newest directory of the corpus, if [`WRITE`] is set. It is not an ignored test, because `cargo xtask test` counts ignored tests
+/// as failed.
 #[tokio::test]
 async fn write_corpus() {
     if std::env::var_os(WRITE).is_none() {
@@ -360,7 +361,7 @@ async fn write_corpus() {
     add(&mut rig).await;
     rig.stop().await;
     let packed = pack::pack(made.path());
-    // The lock ends first, so that a later reader sees the same.
+    // The lock has to expire before the values are read, because it has expired for every later test.
     tokio::time::sleep(Duration::from_secs(2)).await;
     pack::unpack(&packed, copy.path());
     let mut rig = Rig::start(copy.path()).await;
@@ -372,7 +373,7 @@ async fn write_corpus() {
 }
 
 #[tokio::test]
-async fn every_directory_opens_and_everything_is_there() {
+async fn every_directory_opens_with_all_its_content() {
     let mut count = 0;
     for entry in std::fs::read_dir(data()).unwrap() {
         let path = entry.unwrap().path();
@@ -384,7 +385,8 @@ async fn every_directory_opens_and_everything_is_there() {
         let expected: Value = serde_json::from_slice(&expected).unwrap();
         let directory = tempfile::tempdir().unwrap();
         pack::unpack(&std::fs::read(&path).unwrap(), directory.path());
-        // Once as it was written, once with what this version has added, and once from snapshots of this version.
+        // The first round reads the directory as it was written, the second with the records that this version has added, and the third from
+        // snapshots of this version.
         for round in 0..3 {
             if round == 2 {
                 take_snapshots(directory.path()).await;
@@ -420,7 +422,7 @@ async fn a_directory_of_three_shards_opens_and_serves() {
 }
 
 #[tokio::test]
-async fn a_record_of_a_newer_version_is_refused_with_its_version() {
+async fn a_record_of_a_newer_version_is_rejected_with_its_version() {
     let directory = tempfile::tempdir().unwrap();
     let rig = Rig::start(directory.path()).await;
     rig.stop().await;

@@ -6,9 +6,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Runs are found in steps of this size.
+/// The step in bytes in which runs are searched.
 const STEP: usize = 64;
-/// Made anew at each start, or of no interest.
+/// Files and folders that are not packed: each start creates them, or no test reads them.
 const LEFT_OUT: [&str; 3] = ["LOCK", "RESERVE", "tls"];
 
 const FOLDERS: [&str; 3] = ["wal", "cold", "snap"];
@@ -34,7 +34,7 @@ pub(crate) fn pack(directory: &Path) -> Vec<u8> {
 }
 
 pub(crate) fn unpack(mut packed: &[u8], directory: &Path) {
-    // A directory without files is not packed.
+    // A folder without files is not in the pack.
     FOLDERS.iter().for_each(|folder| fs::create_dir_all(directory.join(folder)).unwrap());
     while !packed.is_empty() {
         let name = std::str::from_utf8(take_bytes(&mut packed)).unwrap();

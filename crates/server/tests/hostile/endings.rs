@@ -1,5 +1,5 @@
-//! Each link or session that the broker ends leaves one line in the log, with the peer, the link and the reason. One that a client ends
-//! leaves none.
+//! For each link or session that the broker ends, the log has one line with the peer, the link and the reason. For one that a client ends, it
+//! has none.
 
 use peeklock_amqp::{Detach, Performative, Transfer};
 
@@ -8,7 +8,7 @@ use crate::support::start;
 use crate::wire::Wire;
 
 #[tokio::test]
-async fn each_link_and_session_that_the_broker_ends_leaves_one_line() {
+async fn each_link_and_session_that_the_broker_ends_has_one_line_in_the_log() {
     let rig = start().await;
     let mut wire = Wire::root(&rig).await;
     let from = wire.stream.local_addr().unwrap();

@@ -88,7 +88,7 @@ async fn got_in(rig: &crate::support::Rig) -> bool {
     wire.granted().await.is_ok()
 }
 
-/// Fifty links of one peer grant unlimited credit and read nothing.
+/// One peer grants unlimited credit and settles nothing.
 #[tokio::test]
 async fn unlimited_credit_leaves_messages_for_others() {
     const COUNT: usize = 400;
@@ -103,7 +103,7 @@ async fn unlimited_credit_leaves_messages_for_others() {
     let mut bomb = Wire::root(&rig).await;
     bomb.put_receiver(0, "orders");
     bomb.put(&credit(0, u32::MAX));
-    // Beyond the wrap-around of 32 bits.
+    // This credit ends after the 32-bit delivery count has wrapped around.
     bomb.put(&Flow { delivery_count: Some(u32::MAX), ..credit(0, u32::MAX) });
     bomb.flush().await;
     bomb.granted().await.unwrap();
@@ -112,7 +112,7 @@ async fn unlimited_credit_leaves_messages_for_others() {
         good.receiver("orders").mode(ReceiveMode::ReceiveAndDelete).credit(20).open().await.unwrap();
     for number in 0..COUNT / 2 {
         let next = timeout(PATIENCE, receiver.next()).await;
-        drop(next.unwrap_or_else(|_| panic!("only {number} were left")).unwrap().unwrap());
+        drop(next.unwrap_or_else(|_| panic!("only {number} messages were left")).unwrap().unwrap());
     }
     drop(bomb);
     rig.still_works().await;
@@ -137,7 +137,7 @@ async fn messages_beyond_the_credit_end_the_link() {
         };
         wire.put_message(&transfer, &message);
     }
-    // Writes and reads at the same time, because the broker answers meanwhile.
+    // The test writes and reads at the same time, because the broker answers in the meantime.
     let output = wire.output.split();
     let (mut reader, mut writer) = tokio::io::split(wire.stream);
     let writing = async {

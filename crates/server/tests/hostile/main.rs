@@ -1,5 +1,5 @@
 //! Hostile peers: each is rejected with the reason, no other peer is affected, and no secret reaches the log.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod endings;
 mod floods;

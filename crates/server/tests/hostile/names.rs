@@ -63,7 +63,7 @@ fn tricks() -> Vec<String> {
     tricks
 }
 
-/// No twisted name opens a link to an existing entity.
+/// A twisted name never opens a link to an existing entity.
 #[tokio::test]
 async fn twisted_names_refer_to_nothing() {
     let rig = start().await;

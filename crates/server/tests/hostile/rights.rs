@@ -48,9 +48,9 @@ async fn a_token_is_valid_for_its_entity_and_its_time_only() {
     ];
     for (number, (audience, token)) in (0..).zip(&refused) {
         let status = wire.put_token(number, audience, token).await;
-        // Of a repeated part the first one counts, so the last case is a valid token.
+        // The first occurrence of a repeated part counts, so the last case is a valid token.
         let expected = if number == 8 { 202 } else { 401 };
-        assert_eq!(status, expected, "number {number}");
+        assert_eq!(status, expected, "token {number}");
     }
     assert_eq!(wire.put_token(20, "sb://h/orders", &good).await, 202);
     attach(&mut wire, 2, Role::Sender, "orders").await.unwrap();
@@ -98,7 +98,7 @@ async fn a_removed_key_is_rejected_at_once() {
 }
 
 #[tokio::test]
-async fn sending_through_an_own_queue_reaches_no_other() {
+async fn a_send_through_an_own_queue_requires_rights_on_its_destination() {
     let rig = start().await;
     let secret = rig.policy("orders", "owner", &[Right::Manage]);
     let mut wire = Wire::open(rig.amqp(), Some(("owner", secret.expose()))).await;
@@ -164,7 +164,7 @@ async fn forwarding_does_not_bypass_rights() {
 async fn secrets_in_the_wrong_place_do_not_reach_the_log() {
     let rig = start().await;
     let good = token(ROOT, &Secret::new(ROOT_SECRET), "sb://h/", 600);
-    // As an address, a name, a path, and the first bytes of a connection.
+    // The secrets are in an address, a name, a path, and the first bytes of a connection.
     let mut wire = Wire::root(&rig).await;
     assert!(attach(&mut wire, 0, Role::Sender, &good).await.is_err());
     rig.http_text(&format!(

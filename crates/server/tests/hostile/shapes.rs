@@ -134,14 +134,14 @@ async fn a_settled_delivery_does_not_affect_one_with_the_same_id() {
 #[tokio::test]
 async fn unlimited_nesting_is_rejected() {
     let rig = start().await;
-    // In a performative.
+    // The nesting is in a performative.
     let mut wire = Wire::root(&rig).await;
     let mut attach = BytesMut::from(&[0x00, 0x53, 0x12][..]);
     attach.unsplit(nested(3000));
     wire.output.unsplit(frame(&attach));
     wire.flush().await;
     assert_eq!(wire.refusal().await.condition, "amqp:decode-error");
-    // In a request.
+    // The nesting is in a request.
     let mut wire = Wire::root(&rig).await;
     wire.service("orders/$management").await;
     let mut request = Message::value("x")
@@ -156,7 +156,7 @@ async fn unlimited_nesting_is_rejected() {
     wire.put_request(1, &request);
     wire.flush().await;
     assert_eq!(wire.refusal().await.condition, "amqp:decode-error");
-    // In a message, whose body the broker does not decode.
+    // The nesting is in a message, whose body the broker does not decode.
     let mut wire = Wire::root(&rig).await;
     wire.put_sender(0, "orders");
     wire.flush().await;
@@ -218,7 +218,7 @@ async fn requests_for_everything_are_answered_up_to_a_limit() {
 }
 
 #[tokio::test]
-async fn http_heads_and_bodies_are_bounded() {
+async fn http_heads_and_bodies_are_limited() {
     let rig = start().await;
     let token = root_token();
     let deep = "[".repeat(100_000);
@@ -241,7 +241,7 @@ async fn http_heads_and_bodies_are_bounded() {
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
     let answer = rig.http_text(&format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(200_000))).await;
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
-    // Announces more than it sends, in both ways.
+    // Both requests announce more bytes than they send.
     for claim in ["Content-Length: 18446744073709551615", "Transfer-Encoding: chunked"] {
         let request = format!(
             "PUT /api/queues/x HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n{claim}\r\n\r\nffffffffffffffffff\r\n"

@@ -13,7 +13,7 @@ use crate::wire::{AMQP_HEADER, SASL_HEADER, Wire};
 const TLS_HELLO: &[u8] =
     &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const HTTP_HEAD: &[u8] = b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
-/// Far slower than needed to finish in time.
+/// The pause after each byte: far too long to finish in time.
 const PACE: Duration = Duration::from_millis(150);
 
 /// Sends the bytes slowly until the broker closes the connection. Returns whether it did.
@@ -56,7 +56,7 @@ async fn slow_peers_are_disconnected_and_others_are_served() {
         }
         while let Some(dropped) = drips.join_next().await {
             let (at, was_dropped) = dropped.unwrap();
-            assert!(was_dropped, "number {at} was let go on");
+            assert!(was_dropped, "the broker did not disconnect slow peer {at}");
         }
     };
     let serving = async {

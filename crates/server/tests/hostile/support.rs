@@ -24,9 +24,9 @@ pub(crate) struct Rig {
     _data: tempfile::TempDir,
 }
 
-/// Short limits, so that slow peers are disconnected soon.
+/// Returns short limits, so that slow peers are disconnected soon.
 pub(crate) fn impatient() -> (ListenLimits, AmqpLimits) {
-    // Good clients must succeed on a busy machine as well.
+    // The limits are long enough for good clients on a busy machine.
     let little = Duration::from_secs(4);
     let listen = ListenLimits {
         first_bytes_time_max: little,

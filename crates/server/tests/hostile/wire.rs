@@ -72,7 +72,7 @@ impl Wire {
         encode_frame(&mut self.output, 0, transfer, message);
     }
 
-    /// A rejected peer cannot write, but it can still read the reason.
+    /// Writes the frames. Errors are ignored: a rejected peer cannot write, but it can still read the reason.
     pub(crate) async fn flush(&mut self) {
         let _ = self.stream.write_all(&self.output).await;
         self.output.clear();

@@ -1,5 +1,5 @@
 //! Tests the whole server on real sockets.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod misbehaviour;
 mod monitoring;

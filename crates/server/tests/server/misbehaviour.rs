@@ -62,7 +62,7 @@ async fn still_works(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_wrong_version_is_answered_with_ours_and_garbage_with_an_http_error() {
+async fn a_wrong_version_is_answered_with_the_supported_one_and_garbage_with_an_http_error() {
     let data = tempfile::tempdir().unwrap();
     let server = start(&data).await;
     let answer = say(&server, b"AMQP\x00\x09\x01\x00").await;
@@ -122,7 +122,7 @@ async fn a_peer_that_never_reads_blocks_no_other_and_loses_nothing() {
         received += 1;
     }
     // The messages in flight to that receiver are bounded by windows, not by its credit.
-    assert!(received >= COUNT / 2, "only {received} of {COUNT} were left for others");
+    assert!(received >= COUNT / 2, "only {received} of {COUNT} messages were left for others");
     drop(deaf);
     while received < COUNT {
         let rest = timeout(Duration::from_secs(30), receiver.next()).await;
