@@ -22,7 +22,7 @@ static IN_USE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 #[expect(
     unsafe_code,
-    reason = "an allocator is unsafe by its signature; all calls go on to the system's one"
+    reason = "an allocator is unsafe by its signature; it forwards all calls to the system's allocator"
 )]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -54,22 +54,23 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let (mut engine, mut out) = (Engine::default(), Output::default());
-        let name = EntityName::parse("orders").expect("a good name");
+        let name = EntityName::parse("orders").expect("the name is valid");
         let now = Timestamp::from_millis(1_700_000_000_000);
-        let queue = engine.create_queue(now, name, QueueSettings::default(), &mut out).expect("a new name");
+        let queue =
+            engine.create_queue(now, name, QueueSettings::default(), &mut out).expect("the name is new");
         engine
             .attach_receiver(now, queue, SubQueue::Main, RECEIVER, ReceiveMode::PeekLock, SessionWish::None)
-            .expect("a new receiver");
+            .expect("the receiver is new");
         engine.add_window(RECEIVER, i64::MAX);
         Bench { engine, queue, out, now, group: CommitGroupNumber(1), nonce: 0 }
     }
 
     fn send(&mut self, count: u32) {
         self.group = self.group.next();
-        let place = |n| BodyRef::in_group(self.group, n * 1024).expect("a small offset");
+        let place = |n| BodyRef::in_group(self.group, n * 1024).expect("the offset is small");
         let batch: Vec<_> =
             (0..count).map(|n| NewMessage { body: place(n), size_bytes: 1024, attributes: None }).collect();
-        self.engine.send(self.now, self.queue, batch, &mut self.out).expect("a good batch");
+        self.engine.send(self.now, self.queue, batch, &mut self.out).expect("the batch is valid");
     }
 
     fn deliver(&mut self, tokens: &mut Vec<LockToken>) {
@@ -156,12 +157,12 @@ fn memory() {
     let snapshot = bench.engine.snapshot();
     let taken = started.elapsed();
     let started = now();
-    black_box(Engine::restore(&snapshot, Placement::default()).expect("a good snapshot"));
+    black_box(Engine::restore(&snapshot, Placement::default()).expect("the snapshot is valid"));
     let size = snapshot.len() as f64 / 1e6;
     println!("snapshot of them: {taken:.1?}, {size:.1} bytes each; restore: {:.1?}", started.elapsed());
 }
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark is the outside: it needs a clock")]
+#[expect(clippy::disallowed_methods, reason = "a benchmark needs a clock")]
 fn now() -> Instant {
     Instant::now()
 }

@@ -16,7 +16,8 @@ pub(crate) struct Address {
 /// The sub-queues that have work to do, so that no call has to search all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    /// Sub-queues with a waiting message and a receiver for it. Some may have lost either since, or may be deleted.
+    /// Sub-queues with a waiting message and a receiver for it. Some may have lost the message or the receiver since,
+    /// or may be deleted.
     ready: VecDeque<Address>,
     /// The next deadline of each sub-queue.
     deadlines: BTreeSet<(Timestamp, Address)>,
@@ -76,7 +77,7 @@ impl Agenda {
         self.deadlines.first().map(|&(deadline, _)| deadline)
     }
 
-    /// Returns the sub-queue with the earliest deadline, if that is not after `now`.
+    /// Returns the sub-queue with the earliest deadline, if the deadline is not after `now`.
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<Address> {
         self.deadlines.first().filter(|&&(deadline, _)| deadline <= now).map(|&(_, address)| address)
     }

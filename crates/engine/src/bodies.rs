@@ -22,11 +22,12 @@ pub struct LiveBody {
     pub size_bytes: u32,
 }
 
-/// The position of a search for standalone bodies in a range. Without it each call would repeat the walk of the earlier calls.
+/// The position of a search for standalone bodies in a range. Without it, each call would repeat the search of the
+/// earlier calls.
 #[derive(Clone, Debug)]
 pub(crate) struct StandaloneScan {
     range: BodyRange,
-    /// `None` at the beginning.
+    /// The message at which the search continues. `None` at the beginning.
     at: Option<(EntityName, SubQueue, SequenceNumber)>,
 }
 
@@ -38,10 +39,11 @@ impl Engine {
         parts.filter_map(|part| part.messages.oldest_in_log()).min()
     }
 
-    /// Returns up to `max` live bodies of the range, in the order of each queue. An empty result means that no live body is in the range.
+    /// Returns up to `max` live bodies of the range, in the order of each queue. An empty result means that no live
+    /// body is in the range.
     ///
-    /// A body that was returned and not moved is returned again: for commit groups by the next call, for standalone bodies after the search
-    /// has reached its end.
+    /// A body that was returned and not moved is returned again: for commit groups by the next call, for standalone
+    /// bodies after the search has reached its end.
     pub fn bodies_in(&mut self, range: BodyRange, max: usize) -> Vec<LiveBody> {
         let found = match range.last_group() {
             Some(upto) => self.bodies_in_groups(upto, max),
@@ -53,8 +55,8 @@ impl Engine {
         found
     }
 
-    /// Journals that a body was copied to `to`. Returns `false` and changes nothing if the message is gone, its body is no longer at `from`, or
-    /// `to` is not a standalone body; the copy is then garbage.
+    /// Journals that a body was copied to `to`. Returns `false` and changes nothing if the message is gone, its body is
+    /// no longer at `from`, or `to` is not a standalone body; the copy is then garbage.
     pub fn move_body(
         &mut self,
         entity: EntityId,
@@ -119,14 +121,16 @@ impl Engine {
         let started_inside = scan.at.is_some();
         let mut found = self.search_standalone(&mut scan, max);
         if found.is_empty() && started_inside {
-            // The rest of the range has none. Search the part before the start as well, as moves there may have failed.
+            // No body is left after the position of the search. Moves of earlier bodies may have failed, so the search
+            // starts again from the beginning.
             found = self.search_standalone(&mut scan, max);
         }
         self.standalone_scan = scan.at.is_some().then_some(scan);
         found
     }
 
-    /// Continues the search at `scan` and stores there the position for the next call; at the end, the beginning.
+    /// Continues the search at `scan`, and stores there the position for the next call. At the end, the next call
+    /// starts from the beginning.
     fn search_standalone(&self, scan: &mut StandaloneScan, max: usize) -> Vec<LiveBody> {
         let mut found = Vec::new();
         let start = scan.at.take();
@@ -156,7 +160,7 @@ impl Queue {
     }
 }
 
-/// Returns the message at which to continue, once `max` bodies are found.
+/// Collects bodies until there are `max` of them, and then returns the message at which to continue.
 fn collect_standalone_bodies(
     queue: &Queue,
     sub_queue: SubQueue,

@@ -22,11 +22,11 @@ pub struct QueueView<'a> {
     pub kind: EntityKind,
     pub settings: &'a QueueSettings,
     pub created_at: Timestamp,
-    /// The time of the last change of its settings.
+    /// The time of the last change of the settings.
     pub updated_at: Timestamp,
-    /// The time of its last use; not before the start of the program.
+    /// The time of the last use, which is not before the start of the program.
     pub used_at: Timestamp,
-    /// Increases with each change of its settings.
+    /// Increases with each change of the settings.
     pub revision: u64,
     pub metadata: &'a Metadata,
     pub counts: Counts,
@@ -176,8 +176,8 @@ impl Engine {
     }
 
     /// Deletes a queue with all its messages, or a topic with all its subscriptions. Their receivers are detached and
-    /// listed in [`Output::closed`]. Rejected while messages of a transaction are in transit from here to other queues:
-    /// they were confirmed to the client and must not be lost.
+    /// listed in [`Output::closed`]. The deletion is rejected while messages of a transaction are in transit from here
+    /// to other queues: they were confirmed to the client and must not be lost.
     pub fn delete_queue(
         &mut self,
         now: Timestamp,

@@ -104,7 +104,7 @@ impl Engine {
     }
 }
 
-/// Lets receivers take messages again that hold fewer than before.
+/// Lets receivers that hold fewer messages than before take messages again.
 pub(crate) fn settle_up(now: Timestamp, queue: &mut Queue, receivers: &mut Receivers) {
     let Some(order) = queue.main.messages.order_mut().filter(|order| !order.freed.is_empty()) else { return };
     for (id, is_returned) in std::mem::take(&mut order.freed) {
@@ -117,7 +117,7 @@ pub(crate) fn settle_up(now: Timestamp, queue: &mut Queue, receivers: &mut Recei
     }
 }
 
-/// Adds the receiver to the list of those that request messages, or removes it.
+/// Adds the receiver to the list of receivers that request messages, or removes it.
 pub(crate) fn queue_up(queue: &mut Queue, id: ReceiverId, receiver: &mut Receiver) {
     match receiver.place {
         Place::Queue => receiver.queue_up(id, &mut queue.part_mut(receiver.address.sub_queue).asking),
@@ -167,11 +167,12 @@ impl Server<'_> {
             let Some(receiver) = receivers.by_id.get_mut(&id) else { continue };
             receiver.asking = false;
             if !receiver.has_room_at(self.now) {
-                // Its limit has shrunk since it joined the list. It joins again when it holds fewer messages.
+                // The limit of the receiver has shrunk since it joined the list. It joins again when it holds fewer
+                // messages.
                 continue;
             }
             if receiver.not_after.is_some_and(|last| urgency(queue, sub_queue, number) > last) {
-                // Its run ends here: the message is less urgent than the limit of the run.
+                // The run of the receiver ends here: the message is less urgent than the limit of the run.
                 receiver.credit = 0;
                 continue;
             }

@@ -31,7 +31,7 @@ pub const FACTS_PER_CALL_MAX: usize = 4096;
 /// change.
 #[derive(Debug, Default)]
 pub struct Engine {
-    /// Boxed: the table has many more slots than queues, and a queue is large.
+    /// The queues are boxed, because the table has many more slots than queues, and a queue is large.
     pub(crate) queues: NumberMap<EntityId, Box<Queue>>,
     pub(crate) names: BTreeMap<EntityName, EntityId>,
     /// The id of the next queue. Ids are not reused, so a late command never reaches a wrong queue.
@@ -135,7 +135,7 @@ impl Engine {
     /// Settles several messages in the same way, all or none. With a `hold`, in a queue with sessions, all must belong
     /// to that session, which the receiver must hold: [`Error::SessionLockLost`] if it does not, [`Error::LockLost`]
     /// for a message that it has not locked.
-    #[expect(clippy::too_many_arguments, reason = "time is an argument, on top of what the receiver says")]
+    #[expect(clippy::too_many_arguments, reason = "time is an argument, beside those of the receiver")]
     pub fn settle_all(
         &mut self,
         now: Timestamp,
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// Deletes the first `count_max` messages that were enqueued before `before` and are neither locked nor scheduled.
-    /// Returns their number. Records one fact, however many there are.
+    /// Returns their number. Records one fact, however many messages there are.
     pub fn purge(
         &mut self,
         now: Timestamp,
@@ -232,7 +232,7 @@ impl Engine {
 
     /// Applies a fact that was read from the journal. After an error the engine must not be used further.
     pub fn apply(&mut self, fact: &Fact) -> Result<(), ReplayError> {
-        // After replay the owner counts the cold bodies again, so freed ones need no report.
+        // After replay the owner counts the cold bodies again, so the freed ones are not reported.
         let mut freed = Vec::new();
         self.apply_fact(fact, &mut freed)?;
         self.shared.release(&mut freed);

@@ -170,7 +170,7 @@ pub enum Error {
     TextTooLong { count: usize },
     #[error("receiver {} is attached already", receiver.0)]
     ReceiverExists { receiver: ReceiverId },
-    /// Bodies are in the log in the order of sequence numbers; the space accounting depends on it.
+    /// The space accounting requires that bodies are in the log in the order of sequence numbers.
     #[error("a body of {group} was given to '{path}' after one of {newest}")]
     BodyOrder { path: EntityPath, group: CommitGroupNumber, newest: CommitGroupNumber },
 }

@@ -34,8 +34,8 @@ pub enum Fact {
         size_bytes: u32,
         attributes: Option<Box<Attributes>>,
     },
-    /// A message of a topic was copied to these subscriptions, under these numbers. `again`: its body already belongs
-    /// to other copies.
+    /// A message of a topic was copied to these subscriptions, under these numbers. `again` is set if its body already
+    /// belongs to other copies.
     FannedOut {
         copies: Box<[(EntityId, SequenceNumber)]>,
         enqueued_at: Timestamp,
@@ -67,7 +67,8 @@ pub enum Fact {
         new_number: SequenceNumber,
         at: Timestamp,
     },
-    /// In a queue with sessions `until` is [`Timestamp::MAX`]: the lock lasts as long as the session lock.
+    /// The message was locked. In a queue with sessions `until` is [`Timestamp::MAX`]: the lock lasts as long as the
+    /// session lock.
     Locked {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -75,8 +76,8 @@ pub enum Fact {
         nonce: u64,
         until: Timestamp,
     },
-    /// The processing time that workers spent on a message of a queue whose tenants share their time: for a locked
-    /// message the measured time, for another the usual time.
+    /// The processing time that workers spent on a message of a queue whose tenants share their time: the measured time
+    /// for a locked message, the usual time for another.
     Charged {
         entity: EntityId,
         sequence_number: SequenceNumber,
@@ -130,7 +131,8 @@ pub enum Fact {
         locked_until: Timestamp,
         patch: Option<Bytes>,
     },
-    /// The message moved from `sub_queue` to the dead-letter queue. `failed`: the last delivery counts as failed.
+    /// The message moved from `sub_queue` to the dead-letter queue. `failed` is set if the last delivery counts as
+    /// failed.
     DeadLettered {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -138,7 +140,7 @@ pub enum Fact {
         failed: bool,
         patch: Patch,
     },
-    /// Of all unlocked messages that wait or are deferred and were enqueued before `before`, the first `count_max` are
+    /// The first `count_max` messages that were enqueued before `before`, are not locked, and wait or are deferred, are
     /// gone.
     Purged {
         entity: EntityId,
@@ -199,8 +201,8 @@ pub enum Fact {
         /// The copy already belongs to other messages.
         again: bool,
     },
-    /// The holder of this nonce may change or delete the message until another receiver gets it. With a time, the
-    /// message is not delivered before it: a lock gets the new nonce and expiry, an unlocked message is delayed.
+    /// The holder of this nonce may change or delete the message until another receiver gets it. If there is a time,
+    /// the message is not delivered before it: a lock gets the new nonce and expiry, an unlocked message is delayed.
     Receipted {
         entity: EntityId,
         sequence_number: SequenceNumber,
@@ -226,7 +228,7 @@ pub enum Fact {
     Cleared {
         entity: EntityId,
     },
-    /// The new metadata, which replaces the old one.
+    /// The metadata of the queue was replaced.
     MetadataSet {
         entity: EntityId,
         metadata: Box<Metadata>,

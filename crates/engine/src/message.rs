@@ -53,19 +53,23 @@ pub(crate) const MESSAGE_ID_BYTES_MAX: usize = limits::MESSAGE_ID_CHARS_MAX * 4 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub session: Option<SessionId>,
-    /// In whole milliseconds; fractions are truncated.
+    /// The time to live in whole milliseconds; fractions are truncated.
     pub time_to_live: Option<Duration>,
-    /// The earliest delivery. A past time means at once. The copies of a topic have it if they had to wait for it.
+    /// The time of the earliest delivery. A past time means at once. The copies of a topic's message have this time if
+    /// the message waited for it in the topic.
     pub scheduled_for: Option<Timestamp>,
-    /// Required where duplicates are detected or messages are forwarded; omitted elsewhere to save work.
+    /// The message id. It is required where duplicates are detected or messages are forwarded, and omitted elsewhere to
+    /// save work.
     pub message_id: Option<Bytes>,
     /// Present if the message was forwarded from another queue.
     pub origin: Option<Origin>,
-    /// The differences from the stored bytes, made by settlements before it was forwarded or by a rule's action.
+    /// The differences from the stored bytes, which settlements made before the message was forwarded, or the action of
+    /// a rule.
     pub patch: Patch,
-    /// Its properties, for the filters of a topic and the classes of a queue; see `peeklock_filter`. Omitted elsewhere.
+    /// The properties of the message, for the filters of a topic and the classes of a queue; see `peeklock_filter`.
+    /// Omitted elsewhere.
     pub view: Option<Bytes>,
-    /// Its lane, in a queue with an order. The queue determines it from the view.
+    /// The lane of the message, in a queue with an order. The queue determines it from the view.
     pub lane: Option<LaneKey>,
     /// The reserved sequence number of a message that a transaction scheduled.
     pub reserved: Option<Reserved>,
@@ -84,7 +88,7 @@ impl Attributes {
         self.is_only_lane() && self.lane.is_none()
     }
 
-    /// Estimates the bytes that it adds to the journal, without the lane, which the queue determines later.
+    /// Estimates the bytes that the attributes add to the journal, without the lane, which the queue determines later.
     pub fn size_bytes(&self) -> usize {
         const NUMBERS: usize = 32;
         // Only a scheduled message keeps its view, in a topic.
@@ -126,11 +130,11 @@ impl Attributes {
 /// The origin of a forwarded message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The sequence number in the queue to which it was first sent.
+    /// The sequence number in the queue to which the message was first sent.
     pub sequence_number: SequenceNumber,
-    /// The number of times it was forwarded.
+    /// The number of times that the message was forwarded.
     pub hop_count: u8,
-    /// The queue that dead-lettered it, if it was forwarded for that reason.
+    /// The queue that dead-lettered the message, if it was forwarded for that reason.
     pub dead_letter_source: Option<EntityName>,
 }
 
@@ -144,14 +148,15 @@ pub enum Settlement {
     Abandon { patch: Option<Bytes>, delay: Option<Duration> },
     /// Deferred: the message can only be received by its sequence number from now on.
     Defer { patch: Option<Bytes> },
-    /// Moves to the dead-letter queue. Rejected for a message that is already there.
+    /// Dead-lettered: the message moves to the dead-letter queue. The settlement is rejected if the message is already
+    /// there.
     DeadLetter { reason: Option<String>, description: Option<String>, patch: Option<Bytes> },
     /// Not processed: the message returns to its place, and the delivery does not count as failed.
     Release,
 }
 
 impl Settlement {
-    /// Returns the bytes that it adds to the journal, except for a small constant.
+    /// Returns the bytes that the settlement adds to the journal, except for a small constant.
     pub(crate) fn size_bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         match self {
@@ -184,12 +189,12 @@ pub struct Message {
     /// The number of deliveries that failed or ended with a deferral: 0 on the first delivery.
     pub delivery_count: u32,
     pub enqueued_at: Timestamp,
-    /// `None` if it is not locked.
+    /// The expiry of the lock. `None` if the message is not locked.
     pub locked_until: Option<Timestamp>,
     pub state: MessageState,
     /// Whether the message was scheduled and has become due.
     pub is_activated: bool,
-    /// Present in a queue with an order.
+    /// The class of the message, in a queue with an order.
     pub class: Option<ClassName>,
     pub tenant: Option<Arc<str>>,
     pub patch: Patch,
@@ -208,10 +213,10 @@ impl Message {
     }
 }
 
-/// The attributes that are kept of a message, and their changes.
+/// The attributes of a message that are kept, and their changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// The smaller one of the sender's and the queue's value.
+    /// The smaller value of those of the sender and the queue.
     pub time_to_live: Option<Duration>,
     /// The time when a scheduled or delayed message is due.
     pub due: Option<Timestamp>,
@@ -236,10 +241,10 @@ pub struct Details {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
     pub target: EntityName,
-    /// Its number on the route to the target's shard.
+    /// The number of the message on the route to the target's shard.
     pub number: u64,
     pub why: TransferReason,
-    /// The sequence number that was reserved for it at the target.
+    /// The sequence number that was reserved for the message at the target.
     pub reserved: Option<Reserved>,
 }
 
@@ -247,19 +252,19 @@ pub struct Transfer {
 pub enum TransferReason {
     /// The queue forwards its messages.
     Forward,
-    /// It was dead-lettered, and the queue forwards its dead letters.
+    /// The message was dead-lettered, and the queue forwards its dead letters.
     DeadLetter,
-    /// A transaction of this queue has sent it to another one.
+    /// A transaction of this queue has sent the message to another queue.
     Transaction,
 }
 
 /// The session that a receiver requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionWish {
-    /// None: the queue has no sessions.
+    /// No session, because the queue has none.
     None,
     Named(SessionId),
-    /// The next one that has messages and no holder.
+    /// The next session that has messages and no holder.
     Next {
         give_up_at: Timestamp,
     },

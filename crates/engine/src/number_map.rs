@@ -8,7 +8,7 @@ pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 
-/// 2^64 divided by the golden ratio: maps neighbours far apart.
+/// 2^64 divided by the golden ratio: it maps neighbouring numbers far apart.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Hasher for NumberHasher {

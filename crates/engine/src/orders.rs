@@ -40,7 +40,7 @@ impl Engine {
         Ok(explain(now, queue, number, entry))
     }
 
-    /// Applies the current order of its queue to a receiver's limit of unsettled messages.
+    /// Applies the current order of the queue to the receiver's limit of unsettled messages.
     pub(crate) fn follow_bound(&mut self, entity: EntityId, id: ReceiverId) {
         let (queue, receiver) = (self.queues.get_mut(&entity), self.receivers.by_id.get_mut(&id));
         let (Some(queue), Some(receiver)) = (queue, receiver) else { return };
@@ -112,7 +112,7 @@ fn in_session(queue: &Queue, number: SequenceNumber, entry: &MessageRow) -> Stri
 /// queues of the shard.
 const COUNT_MAX: usize = 1_000_000;
 
-/// Counts the messages of each class that are ahead of it.
+/// Counts the messages of each class that are ahead of this message.
 fn ahead(queue: &Queue, number: SequenceNumber, entry: &MessageRow) -> Vec<(ClassName, u64)> {
     let messages = &queue.main.messages;
     let Some((order, lane)) = messages.order().zip(entry.lane) else {

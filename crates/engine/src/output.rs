@@ -4,16 +4,16 @@ use crate::fact::Fact;
 use crate::message::{EntityId, Message, ReceiverId};
 use crate::watch::HeadChange;
 
-/// The results of commands for the driver. Reused across calls; the caller clears it.
+/// The results of commands for the driver. It is reused across calls; the caller clears it.
 ///
 /// `facts` go to the journal in order. The driver may act on everything else only when all facts decided so far are
-/// durable. The facts beside it are not enough, because a delivery may contain a message whose enqueueing is not
-/// durable yet.
+/// durable. The facts of the same output are not enough, because a delivery may contain a message whose enqueueing is
+/// not durable yet.
 #[derive(Debug, Default)]
 pub struct Output {
     pub facts: Vec<Fact>,
     pub deliveries: Vec<Delivery>,
-    /// New heads for receivers that watch. To be sent before the end of their drains.
+    /// New heads for receivers that watch. The driver sends them before the end of their drains.
     pub heads: Vec<HeadChange>,
     /// Receivers whose drain has finished.
     pub drained: Vec<Drained>,
@@ -21,8 +21,8 @@ pub struct Output {
     pub accepted: Vec<Accepted>,
     /// Receivers that the engine has detached.
     pub closed: Vec<Closed>,
-    /// Bodies in cold segments that no message needs any more. A receive-and-delete delivery beside it may still have
-    /// to read them.
+    /// Bodies in cold segments that no message needs any more. A receive-and-delete delivery of the same output may
+    /// still have to read them.
     pub freed: Vec<ColdBody>,
 }
 
@@ -37,7 +37,7 @@ impl Output {
             && self.freed.is_empty()
     }
 
-    /// Clears it and keeps the memory.
+    /// Clears the output and keeps the memory.
     pub fn clear(&mut self) {
         self.facts.clear();
         self.deliveries.clear();

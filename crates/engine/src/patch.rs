@@ -3,7 +3,7 @@ use bytes::Bytes;
 /// The limit for all changes that settlements make to the properties of one message.
 pub const PATCH_SIZE_BYTES_MAX: usize = 64 * 1024;
 
-/// Counted for each part beside its bytes, so that the number of tiny parts is limited too.
+/// The bytes that count for each part beside its content, so that the number of tiny parts is limited too.
 const PART_OVERHEAD_BYTES: usize = 16;
 
 /// The changes that settlements made to a message's properties. The stored bytes never change, so the code that

@@ -24,13 +24,15 @@ const WHY_BYTES_MAX: usize = 400;
 /// The copies of one message of a topic.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Subscriptions that get it unchanged.
+    /// Subscriptions that get the message unchanged.
     pub(crate) plain: Vec<EntityId>,
-    /// Subscriptions with an order that get it unchanged, in a lane.
+    /// Subscriptions with an order that get the message unchanged, in a lane.
     pub(crate) placed: Vec<EntityId>,
-    /// Subscriptions that get it changed by an action. A subscription gets a copy for each rule with an action.
+    /// Subscriptions that get the message changed by an action. A subscription gets a copy for each rule with an
+    /// action.
     pub(crate) changed: Vec<(EntityId, Bytes)>,
-    /// Subscriptions that get it in the dead-letter queue, with the reason. Each subscription at most once.
+    /// Subscriptions that get the message in the dead-letter queue, with the reason. Each subscription occurs at most
+    /// once.
     pub(crate) failed: Vec<(EntityId, String)>,
     /// The bytes of the attributes of each copy, beside its changes.
     base_bytes: usize,
@@ -61,15 +63,15 @@ impl Plan {
         self.plain.len() + self.placed.len() + self.changed.len() + self.failed.len()
     }
 
-    /// Returns an upper estimate of the bytes that its facts add to the journal, without the few bytes that every
-    /// message needs.
+    /// Returns an upper estimate of the bytes that the facts of the plan add to the journal, without the few bytes that
+    /// every message needs.
     pub(crate) fn size_bytes(&self) -> usize {
         // Plain copies share one set of attributes, and so do failed ones.
         let shared = 2 * self.base_bytes + COPY_BYTES * (self.plain.len() + self.failed.len());
         shared + self.changed_bytes + self.other_bytes
     }
 
-    /// Adds an unchanged copy. `is_dead`: it goes to the dead-letter queue.
+    /// Adds an unchanged copy. `is_dead` is set if it goes to the dead-letter queue.
     pub(crate) fn copy(&mut self, to: EntityId, is_dead: bool) {
         self.other_bytes += if is_dead { OWN_COPY_BYTES } else { 0 };
         self.plain.push(to);
@@ -118,14 +120,15 @@ impl Plan {
 /// Checks that all copies of one send fit in a commit group.
 pub(crate) fn check_copies<'p>(plans: impl Iterator<Item = &'p Plan> + Clone) -> Result<(), Error> {
     let size_bytes: usize = plans.clone().map(Plan::size_bytes).sum();
-    // For a single message the plan already limits it.
+    // The plan already limits the copies of a single message.
     if size_bytes > limits::COPIES_SIZE_BYTES_MAX && plans.clone().count() > 1 {
         return Err(Error::TooManyCopies { copy_count: plans.map(Plan::copy_count).sum() });
     }
     Ok(())
 }
 
-/// Returns zero for most messages: they only have a view, which is not kept.
+/// Returns the bytes that the attributes add to a record. Most messages add none: they only have a view, which is not
+/// kept.
 fn size_of(attributes: &Attributes) -> usize {
     let Attributes { session, time_to_live, scheduled_for, message_id, origin, patch, .. } = attributes;
     let has_numbers = time_to_live.is_some() || scheduled_for.is_some() || origin.is_some();

@@ -27,7 +27,7 @@ impl Engine {
     }
 
     /// Locks up to `count_max` waiting messages, in the order of the queue, each for `hidden_for`, and returns receipts
-    /// for them. No more than fit in one response, and at least one if there is any.
+    /// for them. Takes no more messages than fit in one response, but at least one if there is any.
     pub fn take_messages(
         &mut self,
         now: Timestamp,
@@ -57,11 +57,9 @@ impl Engine {
     /// Hides a message for a time from now, or makes it visible at once for zero, and replaces its body if there is a
     /// new one. Returns the new receipt; `None` if the message failed too often and was dead-lettered.
     ///
-    /// [`Error::NoSuchMessage`] if it is gone, [`Error::ReceiptLost`] if `token` is not its newest receipt.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "time and nonce are arguments, on top of what the holder says"
-    )]
+    /// Returns [`Error::NoSuchMessage`] if the message is gone, [`Error::ReceiptLost`] if `token` is not its newest
+    /// receipt.
+    #[expect(clippy::too_many_arguments, reason = "time and nonce are arguments, beside those of the holder")]
     pub fn change_message(
         &mut self,
         now: Timestamp,
@@ -87,7 +85,7 @@ impl Engine {
     }
 
     /// Deletes all messages of a queue, including locked ones, but not its dead letters. Returns their number. Records
-    /// one fact, however many there are.
+    /// one fact, however many messages there are.
     pub fn clear(&mut self, now: Timestamp, entity: EntityId, out: &mut Output) -> Result<u64, Error> {
         self.command(now, entity, |queue| queue.clear(now, out))
     }

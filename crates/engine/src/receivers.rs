@@ -7,13 +7,13 @@ use crate::message::{ReceiveMode, ReceiverId};
 use crate::number_map::NumberMap;
 use crate::queue::SessionSlot;
 
-/// The receivers of a shard. Kept only in memory: after a restart receivers attach again.
+/// The receivers of a shard. They are kept only in memory: after a restart receivers attach again.
 #[derive(Debug, Default)]
 pub(crate) struct Receivers {
     pub(crate) by_id: NumberMap<ReceiverId, Receiver>,
     /// Receivers with an unfinished drain.
     pub(crate) draining: Vec<ReceiverId>,
-    /// Watching receivers that were at their limit and may now hold more. They need the head again that they could not
+    /// Watching receivers that were at their limit and may now hold more. They get the head again that they could not
     /// take.
     pub(crate) made_room: Vec<ReceiverId>,
 }
@@ -22,13 +22,13 @@ pub(crate) struct Receivers {
 pub(crate) struct Receiver {
     pub(crate) address: Address,
     pub(crate) mode: ReceiveMode,
-    /// The number of messages that it still accepts.
+    /// The number of messages that the receiver still accepts.
     pub(crate) credit: u32,
-    /// The number of bytes that it still accepts. The last message may exceed it.
+    /// The number of bytes that the receiver still accepts. The last message may exceed it.
     pub(crate) window_bytes: i64,
-    /// It accepts no message that is less urgent than this.
+    /// The receiver accepts no message that is less urgent than this.
     pub(crate) not_after: Option<Timestamp>,
-    /// Whether it is in the list of receivers that request messages.
+    /// Whether the receiver is in the list of receivers that request messages.
     pub(crate) asking: bool,
     pub(crate) place: Place,
     /// The limit of unsettled messages, if there is one.
@@ -41,7 +41,7 @@ pub(crate) struct Receiver {
 struct Bound {
     /// The smallest value of the limit.
     least: u32,
-    /// The number of messages that it holds.
+    /// The number of messages that the receiver holds.
     held: u32,
     /// The current time window, the number of messages settled in it, and the number settled in the window before.
     window: u64,
@@ -69,12 +69,12 @@ impl Bound {
 pub(crate) enum Place {
     /// The whole sub-queue.
     Queue,
-    /// One session, which it holds.
+    /// One session, which the receiver holds.
     Session(SessionSlot),
-    /// Nothing yet: it waits for a session.
+    /// No source yet: the receiver waits for a session.
     Nowhere,
-    /// Nothing any more: the lock on its session has expired. It is closed at this time, or as soon as another receiver
-    /// has the session.
+    /// No source any more: the lock on the session has expired. The receiver is closed at this time, or as soon as
+    /// another receiver has the session.
     Former(Timestamp),
 }
 
@@ -92,7 +92,7 @@ impl Receiver {
         }
     }
 
-    /// Sets the limit that the order of its queue requires.
+    /// Sets the limit that the order of the queue requires.
     pub(crate) fn set_bound(&mut self, order: Option<&OrderSettings>) {
         let is_bounded = self.mode == ReceiveMode::PeekLock
             && self.place == Place::Queue
@@ -106,7 +106,7 @@ impl Receiver {
         self.bound.is_some()
     }
 
-    /// Returns whether it may hold one more message.
+    /// Returns whether the receiver may hold one more message.
     pub(crate) fn has_room(&self) -> bool {
         self.bound.is_none_or(|bound| bound.has_room())
     }
@@ -144,7 +144,7 @@ impl Receiver {
         !had_room && self.has_room()
     }
 
-    /// Joins the list at its end, keeps its position, or leaves the list.
+    /// Adds the receiver at the end of the list, keeps its position, or removes it.
     pub(crate) fn queue_up(&mut self, id: ReceiverId, asking: &mut VecDeque<ReceiverId>) {
         match (self.asking, self.can_take()) {
             (false, true) => asking.push_back(id),
@@ -185,9 +185,9 @@ mod tests {
             receiver.hold(at(1000));
         }
         (0..3).for_each(|_| receiver.hold(at(1150)));
-        assert!(!receiver.has_room(), "five, as many as it settled");
+        assert!(!receiver.has_room(), "the limit is five, as many as the receiver settled");
         receiver.give_back(at(1400), false);
-        assert!(!receiver.has_room(), "that was long ago");
+        assert!(!receiver.has_room(), "the settlements were long ago");
     }
 
     #[test]

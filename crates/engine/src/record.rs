@@ -1,6 +1,6 @@
 //! Facts as records, consecutive in a commit group. [`peeklock_types::wire`] defines the form of a record.
 //!
-//! Most records are about a message of the main queue, and short: the sub-queue and everything else that is mostly
+//! Most records are about a message of the main queue, and short: the sub-queue and all other values that are usually
 //! absent are tagged fields.
 
 use peeklock_types::wire::tags::{queue_field, record};
@@ -70,7 +70,8 @@ pub fn of_fields(
     take_fields(kind, fields, group)
 }
 
-/// Sequence numbers by subscription. Numbers of neighbouring subscriptions are close.
+/// Encodes sequence numbers by subscription. The ids of the subscriptions are steps, because neighbouring ids are
+/// close.
 struct Copies;
 
 impl Codec<Box<[(EntityId, SequenceNumber)]>> for Copies {

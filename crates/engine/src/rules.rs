@@ -12,7 +12,8 @@ use crate::output::Output;
 use crate::queue::{Queue, StoredRule};
 use crate::topics::Topic;
 
-/// Each subscription starts with a rule that matches everything, so these rules have a limit of their own.
+/// The limit of rules without a correlation filter. Each subscription starts with a rule that matches everything, so
+/// these rules have a limit of their own.
 const OTHER_RULES_PER_TOPIC_MAX: usize =
     limits::SUBSCRIPTIONS_PER_TOPIC_MAX + limits::SQL_RULES_PER_TOPIC_MAX;
 

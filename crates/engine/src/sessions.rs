@@ -53,8 +53,8 @@ impl Engine {
     }
 
     /// Removes a receiver: it gets no further messages. Its locks stay until they are settled or expire; but a session
-    /// that it holds is free at once, and the messages locked in it return. If there are more than
-    /// [`FACTS_PER_CALL_MAX`], the rest follows with the next [`Engine::tick`], and the session is free then.
+    /// that it holds is free at once, and the messages locked in it return. If more than [`FACTS_PER_CALL_MAX`]
+    /// messages are locked, the rest follows with the next [`Engine::tick`], and the session is free then.
     pub fn detach_receiver(&mut self, now: Timestamp, id: ReceiverId, out: &mut Output) {
         self.detach(now, id, FACTS_PER_CALL_MAX, out);
     }
@@ -188,7 +188,7 @@ impl Engine {
     /// [`Error::NotFound`]. In a queue with sessions the messages must belong to the session that the receiver holds.
     #[expect(
         clippy::too_many_arguments,
-        reason = "time and nonce are arguments, on top of what the receiver says"
+        reason = "time and nonce are arguments, beside those of the receiver"
     )]
     pub fn receive_deferred(
         &mut self,
@@ -211,7 +211,7 @@ impl Engine {
     /// Deletes messages of a session that the receiver holds: the first `count_max` of those that were enqueued before
     /// `before` and are neither locked nor scheduled. Returns their number. If there are more than
     /// [`FACTS_PER_CALL_MAX`], the rest is left to the next call.
-    #[expect(clippy::too_many_arguments, reason = "time is an argument, on top of what the receiver says")]
+    #[expect(clippy::too_many_arguments, reason = "time is an argument, beside those of the receiver")]
     pub fn purge_session(
         &mut self,
         now: Timestamp,
@@ -228,8 +228,9 @@ impl Engine {
         })
     }
 
-    /// Ends sessions whose lock has expired by `now`, closes receivers that lost theirs some time ago, and closes those
-    /// whose wait for a session has timed out. Releases at most `max` locked messages, and returns their number.
+    /// Ends sessions whose lock has expired by `now`, closes receivers that lost their session some time ago, and
+    /// closes those whose wait for a session has timed out. Releases at most `max` locked messages, and returns their
+    /// number.
     pub(crate) fn end_sessions(
         &mut self,
         now: Timestamp,
@@ -275,9 +276,9 @@ impl Engine {
         self.detach(now, receiver, max, out)
     }
 
-    /// Prepares the state after recovery; called once. The receivers that held sessions are gone: the messages locked
-    /// in them return, at the latest with the next [`Engine::deliver`]. Locks that would last too long, because the
-    /// clock was set back, are shortened. The idle time of queues starts anew.
+    /// Prepares the state after recovery. The caller calls it once. The receivers that held sessions are gone: the
+    /// messages locked in them return, at the latest with the next [`Engine::deliver`]. Locks that would last too long,
+    /// because the clock was set back, are shortened. The idle time of queues starts anew.
     pub fn wake(&mut self, now: Timestamp, out: &mut Output) {
         let entities: Vec<_> = self.names.values().copied().collect();
         let mut left = FACTS_PER_CALL_MAX;
@@ -413,7 +414,8 @@ pub(crate) fn held(
 /// detached link.
 const FORMER_HOLDER_STAYS: Duration = Duration::from_secs(1);
 
-/// Handles the expiry of the lock on the receiver's session: it gets no further messages, and is closed a little later.
+/// Handles the expiry of the lock on the receiver's session: the receiver gets no further messages, and is closed a
+/// little later.
 fn lose_session(
     now: Timestamp,
     queue: &mut Queue,
@@ -429,8 +431,8 @@ fn lose_session(
     sessions.former.add(session, id, close_at);
 }
 
-/// Ends the hold on a session: the messages locked in it return, and their deliveries count as failed. At most `max`
-/// messages; if more are locked, the session stays without a holder and expired until the next call.
+/// Ends the hold on a session: the messages locked in it return, and their deliveries count as failed. Returns at most
+/// `max` messages; if more are locked, the session stays expired and without a holder until the next call.
 fn free_session(now: Timestamp, queue: &mut Queue, slot: SessionSlot, max: usize, out: &mut Output) -> usize {
     let nobody = Holder { receiver: None, until: Timestamp::ZERO, is_asking: false };
     queue.main.messages.set_holder(slot, Some(nobody));

@@ -17,8 +17,8 @@ use crate::wire::{DecodeError, Decoder};
 pub(crate) struct Shared {
     /// For each body in a cold segment, the number of messages that share it, minus one.
     extra: BTreeMap<u64, u64>,
-    /// The new place of a body that other messages may still have at the old place, and the reverse. A shortcut that
-    /// need not survive a restart: without it the body is copied once more.
+    /// The new place of a body that other messages may still have at the old place, and the reverse. The map need not
+    /// survive a restart: without it the body is copied once more.
     copied: NumberMap<BodyRef, BodyRef>,
     copied_from: NumberMap<BodyRef, BodyRef>,
 }
@@ -32,7 +32,7 @@ impl Shared {
         }
     }
 
-    /// Removes one message from each of these bodies. Keeps in the list the bodies that have none left.
+    /// Removes one message from each of these bodies. Keeps in the list the bodies that have no message left.
     pub(crate) fn release(&mut self, freed: &mut Vec<ColdBody>) {
         if self.extra.is_empty() && self.copied.is_empty() {
             return;

@@ -402,13 +402,13 @@ struct RestoredLock {
     charged_ms: u32,
 }
 
-/// A decoded message; its session is still a number in the list of sessions.
+/// A decoded message, whose session is still a number in the list of sessions.
 struct Restored {
     number: SequenceNumber,
     moving: Moving,
     session: Option<u64>,
     lock: Option<RestoredLock>,
-    /// Its lane, as a number in the list of lanes.
+    /// The lane of the message, as a number in the list of lanes.
     lane: Option<u64>,
 }
 
@@ -455,7 +455,7 @@ fn restore_messages(
         let misfit = |_| DecodeError::Value("a message");
         queue.part_mut(sub_queue).messages.insert(number, moving).map_err(misfit)?;
     }
-    // In the order of expiry, as they were made: each finds its place without a search.
+    // Locks are inserted in the order of expiry, so that each finds its place without a search.
     locks.sort_by_key(|lock| lock.until);
     if sub_queue == SubQueue::Transfer && !locks.is_empty() {
         return Err(DecodeError::Value("a lock"));

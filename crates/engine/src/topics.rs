@@ -1,4 +1,4 @@
-//! Topics: select the subscriptions that get a message, and its form.
+//! Topics: selects the subscriptions that get a message, and the form of each copy.
 //!
 //! A topic is an entity that distributes its messages. A message is stored once; each copy is a row in a subscription
 //! that refers to the same body, and all copies of a message are decided together. Only a scheduled message waits in
@@ -54,8 +54,8 @@ pub struct ExplainedRule {
 }
 
 impl Engine {
-    /// Sets the limit of the cost of a topic's rules for one message. Not durable, and without effect on earlier
-    /// decisions.
+    /// Sets the limit of the cost of a topic's rules for one message. The limit is not durable, and has no effect on
+    /// earlier decisions.
     pub fn set_filter_cost(&mut self, cost: Cost) {
         self.filter_cost = cost;
         self.topics.values_mut().for_each(|topic| topic.rules.set_cost(cost));
@@ -86,7 +86,7 @@ impl Engine {
         self.check_rule_count(&topic_name, &rule, None)?;
         self.record(Fact::QueueCreated { entity, name, kind, settings, created_at: now }, out);
         self.record(Fact::RuleSet { entity, rule: Box::new(rule), at: now }, out);
-        // The service counts it as a use of the topic.
+        // The service counts a new subscription as a use of the topic.
         if let Some(topic) = self.find(&topic_name) {
             self.touch(now, topic);
         }
@@ -275,8 +275,8 @@ impl Engine {
         SequenceNumber::default()
     }
 
-    /// Stores the copies of a message in subscriptions. `was_scheduled`: it waited in the topic, and its body already
-    /// belongs to a message.
+    /// Stores the copies of a message in subscriptions. `was_scheduled` is set if the message waited in the topic, so
+    /// that its body already belongs to a message.
     fn copy(
         &mut self,
         now: Timestamp,
@@ -378,8 +378,8 @@ impl Engine {
         })
     }
 
-    /// Returns why a copy goes to the dead-letter queue, as a reason and a sentence. `changed`: the error in the result
-    /// of an action.
+    /// Returns why a copy goes to the dead-letter queue, as a reason and a sentence. `changed` is the error in the
+    /// result of an action.
     fn problem(
         &self,
         to: EntityId,
@@ -464,7 +464,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns an entity, after its subscriptions if it is a topic.
+    /// Returns an entity; if it is a topic, its subscriptions come before it.
     pub(crate) fn with_subscriptions(&self, entity: EntityId) -> Vec<EntityId> {
         self.subscriptions(entity).chain([entity]).collect()
     }

@@ -39,7 +39,7 @@ pub struct NewState {
     pub state: Option<Bytes>,
 }
 
-/// Messages to queues of this shard, and the plans of those to topics, in the same order.
+/// Messages to entities of this shard, and the plans of the messages to topics, in the same order.
 type Local = (Vec<(EntityId, NewMessage)>, BTreeMap<EntityId, VecDeque<Plan>>);
 
 impl Engine {
@@ -147,8 +147,8 @@ impl Engine {
         Ok(by_entity)
     }
 
-    /// Checks that the queues and topics of this shard accept their messages. Returns them with ids in place of names,
-    /// and with the plans of those to topics.
+    /// Checks that the queues and topics of this shard accept their messages. Returns the messages with ids in place of
+    /// names, and the plans of the messages to topics.
     fn check_local(&mut self, now: Timestamp, sends: Vec<(EntityName, NewMessage)>) -> Result<Local, Error> {
         let mut by_queue: BTreeMap<EntityId, Vec<NewMessage>> = BTreeMap::new();
         let mut found = Vec::with_capacity(sends.len());

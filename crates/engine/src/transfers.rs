@@ -18,7 +18,7 @@ use crate::queue::Queue;
 
 const REASON_REFUSED: &str = "TransferFailed";
 
-/// No shard reaches it without damage.
+/// The largest number of a message on a route. No shard reaches it without damage.
 pub(crate) const OUT_NUMBER_MAX: u64 = u64::MAX / 2;
 
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl Transfers {
         self.routes.get(&self.placement.of(target)).map_or(0, |route| route.newest) + 1
     }
 
-    /// Returns the transfer that a fact is about to end, if it does.
+    /// Returns the transfer that a fact is about to end, if there is one.
     pub(crate) fn leaving(queue: &Queue, fact: &Fact) -> Option<Transfer> {
         let (Fact::Completed { sub_queue: SubQueue::Transfer, sequence_number, .. }
         | Fact::TransferFailed { sub_queue: SubQueue::Transfer, sequence_number, .. }) = fact
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     /// Returns the next messages for a shard, in order: at most `count_max`, and at most `size_bytes_max` together
-    /// unless it is a single one.
+    /// unless there is only one.
     pub fn outgoing(&self, shard: ShardId, count_max: usize, size_bytes_max: u64) -> Vec<OutMessage> {
         let Some(route) = self.transfers.routes.get(&shard) else { return Vec::new() };
         let mut size_bytes = 0;
@@ -170,8 +170,8 @@ impl Engine {
         self.record(Fact::TransferFailed { entity, sub_queue, sequence_number, patch }, out);
     }
 
-    /// Stores a message from another shard, or from this one to itself. Returns whether it was stored: one that was
-    /// accepted before is not stored again.
+    /// Stores a message from another shard, or from this one to itself. Returns whether it was stored: a message that
+    /// was accepted before is not stored again.
     pub fn arrive(
         &mut self,
         now: Timestamp,
@@ -200,7 +200,7 @@ impl Engine {
         Ok(out.facts.len() > fact_count)
     }
 
-    /// Forwards the waiting messages of a sub-queue that forwards; at most `max`. Returns their number.
+    /// Forwards at most `max` waiting messages of a sub-queue that forwards. Returns their number.
     pub(crate) fn forward(
         &mut self,
         entity: EntityId,
@@ -223,7 +223,7 @@ impl Engine {
         max
     }
 
-    /// Returns whether `target` would drop messages of a queue as duplicates because they came from there: it is the
+    /// Returns whether `target` would drop messages of a queue as duplicates because they came from `target`: it is the
     /// queue itself or the subscription's own topic, and detects duplicates.
     fn comes_back_as_duplicate(&self, queue: &Queue, target: &EntityName) -> bool {
         let is_own = queue.name == *target || queue.name.topic().is_some_and(|topic| topic == *target);

@@ -17,12 +17,12 @@ use crate::queue::Queue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub sequence_number: SequenceNumber,
-    /// The value by which heads of several queues compare: the time of enqueueing, plus the offset of its class if the
-    /// queue orders by age.
+    /// The value by which heads of several queues compare: the time of enqueueing, plus the offset of the message's
+    /// class if the queue orders by age.
     pub urgency: Timestamp,
 }
 
-/// A watching receiver's sub-queue has another head, or none.
+/// Reports to a watching receiver that its sub-queue has another head, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadChange {
     pub receiver: ReceiverId,
@@ -31,7 +31,7 @@ pub struct HeadChange {
     pub head: Option<Head>,
 }
 
-/// The watchers of each sub-queue. Kept only in memory, like receivers.
+/// The watchers of each sub-queue. They are kept only in memory, like receivers.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     by_address: BTreeMap<Address, Vec<Watcher>>,
@@ -41,7 +41,7 @@ pub(crate) struct Watchers {
 struct Watcher {
     receiver: ReceiverId,
     serial: u32,
-    /// The last head that was reported to it; initially none.
+    /// The last head that was reported to the receiver. The outer `None` means that none was reported yet.
     told: Option<Option<Head>>,
 }
 
@@ -63,9 +63,9 @@ impl Changed {
 
 impl Engine {
     /// Starts to report the next message of the receiver's sub-queue in [`Output::heads`] of each [`Engine::deliver`],
-    /// whenever it has changed; `None` stops it. It is reported again after the receiver was at its limit and settles a
-    /// message. A request with another serial repeats the report. Meant for receivers of a whole sub-queue; the reports
-    /// to a receiver of a session include messages that it does not get.
+    /// whenever it has changed; a serial of `None` stops the reports. The head is reported again after the receiver was
+    /// at its limit and settles a message. A new request repeats the report. The reports are meant for receivers of a
+    /// whole sub-queue; those to a receiver of a session include messages that it does not get.
     pub fn watch(&mut self, receiver: ReceiverId, serial: Option<u32>) {
         let Some(address) = self.receivers.by_id.get(&receiver).map(|receiver| receiver.address) else {
             return;
@@ -107,7 +107,7 @@ impl Engine {
         }
     }
 
-    /// Reports changed heads. Called when all commands of a batch are decided.
+    /// Reports changed heads. The caller calls it when all commands of a batch are decided.
     pub(crate) fn tell_heads(&mut self, now: Timestamp, out: &mut Output) {
         self.repeat_heads();
         while let Some(address) = self.agenda.changed.0.pop_front() {
@@ -116,7 +116,7 @@ impl Engine {
                 continue;
             };
             let head = head(now, queue, address.sub_queue);
-            // The search for a head may find that all classes are over their rates, and when that ends.
+            // The search for a head may find that all classes are over their rates, which changes the next deadline.
             self.agenda.note(queue);
             queue.part_mut(address.sub_queue).noted.has_changed = false;
             for watcher in self.watchers.by_address.get_mut(&address).into_iter().flatten() {
@@ -130,7 +130,7 @@ impl Engine {
     }
 }
 
-/// Notes that a receiver may hold more, if its sub-queue has watchers.
+/// Notes that a receiver may hold more messages, if its sub-queue has watchers.
 pub(crate) fn note_room(queue: &Queue, id: ReceiverId, at: Address, made_room: &mut Vec<ReceiverId>) {
     if queue.part(at.sub_queue).noted.is_watched {
         made_room.push(id);

@@ -1,7 +1,7 @@
-//! Records and snapshots are read from a disk: written values are decoded equal, and no bytes make the engine panic or
+//! Records and snapshots are read from a disk: a round trip restores all values, and no bytes make the engine panic or
 //! accept an invalid state.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 use std::time::Duration;
 
@@ -361,7 +361,7 @@ fn fact() -> impl Strategy<Value = Fact> {
     ]
 }
 
-/// Creates a queue: the first one has sessions, the second one times and ids.
+/// Creates a queue: the first one has sessions, the second one has times to live and message ids.
 fn orders(entity: u32) -> Fact {
     let with_sessions = QueueSettings { requires_session: true, ..QueueSettings::default() };
     let with_times = QueueSettings {
@@ -505,7 +505,7 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
         prop_assert!(Engine::restore(&bytes, Placement::default()).is_err());
-        // With a matching checksum, it is another state or an error.
+        // With a matching checksum, the bytes give another state or an error.
         bytes.truncate(bytes.len() - 4);
         if let Ok(engine) = Engine::restore(&with_checksum(bytes), Placement::default()) {
             use_it(engine);
@@ -559,7 +559,7 @@ fn a_reserved_number_below_the_first_is_rejected() {
         reserved: Some(Reserved { entity: EntityId(0), sequence_number: number }),
         ..Attributes::default()
     };
-    let Fact::Enqueued { body, .. } = enqueued(0, 11) else { panic!("a message") };
+    let Fact::Enqueued { body, .. } = enqueued(0, 11) else { panic!("the fact enqueues no message") };
     let fact = Fact::Enqueued {
         entity: EntityId(0),
         sequence_number: number,

@@ -1,4 +1,4 @@
-//! The measurements of each class, and the send rates. Kept only in memory.
+//! The measurements of each class, and the send rates. Both are kept only in memory.
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
-//! Rates: a number per second, and a burst after a pause. Kept only in memory; after a restart every bucket is full.
+//! Rates: a number per second, and a burst after a pause. Buckets are kept only in memory; after a restart every bucket
+//! is full.
 
 use std::time::Duration;
 
 use peeklock_types::{Rate, Timestamp};
 
-/// The used part of a rate. In millionths of a token, so that even a slow rate adds some in each millisecond.
+/// The used part of a rate, in millionths of a token, so that even a slow rate adds some in each millisecond.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bucket {
     /// The missing tokens at `at`. A bucket that was never used is full.
@@ -30,7 +31,7 @@ impl Bucket {
         self.at
     }
 
-    /// Returns when the next message may start; `None` is now. A batch may leave the bucket in debt.
+    /// Returns the time at which the next message may start; `None` means now. A batch may leave the bucket in debt.
     pub(super) fn ready_at(&self, now: Timestamp, rate: Option<Rate>) -> Option<Timestamp> {
         let rate = rate?;
         let most = u64::from(rate.burst) * TOKEN - TOKEN;
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn no_window_exceeds_burst_plus_rate() {
+    fn a_window_never_exceeds_burst_plus_rate() {
         let rate = Rate { per_second_milli: 700, burst: 2 };
         let (mut bucket, mut taken) = (Bucket::default(), Vec::new());
         for millis in 0..60_000 {

@@ -27,7 +27,7 @@ pub(crate) struct Classified {
     pub(crate) class: u8,
     pub(crate) tenant_class: u8,
     pub(crate) tenant: Option<Arc<str>>,
-    /// Whether it specified an unknown class or priority.
+    /// Whether the message specified an unknown class or priority.
     pub(crate) is_misfit: bool,
 }
 
@@ -123,7 +123,10 @@ fn class_of(order: &OrderSettings, value: &ValueRef<'_>) -> Said {
             Some(class) => return Said::Class(class),
             None => text.trim().parse().ok(),
         },
-        #[expect(clippy::cast_possible_truncation, reason = "what does not fit is checked by the way back")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the comparison after the cast rejects values that do not fit"
+        )]
         ValueRef::Double(number) => {
             Some(*number as i64).filter(|whole| (*whole as f64 - number).abs() < f64::EPSILON)
         }
@@ -150,7 +153,7 @@ fn name_of(value: Value) -> Option<Arc<str>> {
     }
 }
 
-/// Limits keep the number of classes far below 256.
+/// Converts the place of a class. The limits keep the number of classes far below 256.
 fn small(place: usize) -> u8 {
     u8::try_from(place).unwrap_or(u8::MAX)
 }

@@ -85,8 +85,8 @@ impl Order {
     }
 
     /// Counts the messages of each class that would be delivered before this one if no other arrived. With tenants and
-    /// weights it counts the certain ones: those before it in its own lane, and in others those that were enqueued
-    /// earlier.
+    /// weights it counts the certain ones: the messages before it in its own lane, and those in other lanes that were
+    /// enqueued earlier.
     pub(crate) fn ahead(&self, message: Candidate, came: &impl Fn(u64) -> Timestamp) -> Vec<(usize, u64)> {
         let Some(own) = self.lane(message.lane) else { return Vec::new() };
         let own_class = usize::from(own.key.class);

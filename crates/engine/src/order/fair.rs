@@ -1,10 +1,10 @@
 //! Start-time fair queueing for the tenants of a class, by the time that workers spend on their messages. The
 //! [`Ranking`](super::Ranking) does the same for classes that share by weight.
 //!
-//! Each tenant has a *tag*, the virtual time at which its next message starts; the smallest goes first. A start adds
-//! the cost, divided by the weight: first the estimate, and later the difference from the true cost. A tenant that was
-//! idle starts at the virtual time of the others, so idleness earns nothing; and a tenant that was not idle is never
-//! moved, so it keeps its due share.
+//! Each tenant has a *tag*, the virtual time at which its next message starts; the tenant with the smallest tag goes
+//! first. A start adds the cost, divided by the weight: first the estimate, and later the difference from the true
+//! cost. A tenant that was idle starts at the virtual time of the others, so idleness earns nothing; and a tenant that
+//! was not idle is never moved, so it keeps its due share.
 
 use peeklock_types::{OrderPolicy, Timestamp};
 
@@ -14,13 +14,13 @@ use crate::message::ReceiverId;
 /// A message that a receiver has locked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// The cost charged for it so far.
+    /// The cost that was charged for the message so far.
     pub(crate) charged_ms: u32,
     /// The time of the delivery; unknown after a restart.
     pub(crate) since: Option<Timestamp>,
-    /// Its holder, if the holder has a limit of unsettled messages.
+    /// The holder of the message, if it has a limit of unsettled messages.
     pub(crate) receiver: Option<ReceiverId>,
-    /// Whether it is returned unprocessed.
+    /// Whether the message is returned unprocessed.
     is_returned: bool,
 }
 
@@ -93,7 +93,7 @@ impl Order {
         self.works.get(&number)
     }
 
-    /// Records the holder of a message and the time. Volatile, so not a step of a fact.
+    /// Records the holder of a message and the time. Both are volatile, so this is not a step of a fact.
     pub(crate) fn note_work(&mut self, number: u64, since: Timestamp, receiver: Option<ReceiverId>) {
         if let Some(work) = self.works.get_mut(&number) {
             (work.since, work.receiver) = (Some(since), receiver);

@@ -37,7 +37,7 @@ pub struct LaneKey {
 pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     pub(super) row: Row,
-    /// In a queue with sessions: the available ones, by their first message.
+    /// The available sessions, by their first message, in a queue with sessions.
     pub(super) sessions: Option<BTreeSet<(u64, SessionSlot)>>,
     /// Messages of the lane, in any state.
     pub(super) message_count: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Lane {
     pub(super) tag: u64,
     /// The estimated processing time of the tenant's messages.
     pub(super) estimate_ms: u32,
-    /// Its position among the lanes of its class, if it has an available message.
+    /// The position of the lane among the lanes of its class, if it has an available message.
     pub(super) listed: Option<Listed>,
     /// The used rates of the tenant; kept only in memory.
     pub(super) starts: Bucket,
@@ -57,9 +57,10 @@ pub(crate) struct Lane {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listed {
-    /// By its tag, if tenants share, and then its head: among tenants with the same tag, the oldest message goes first.
+    /// The lane is sorted by its tag, if tenants share, and then by its head: among tenants with the same tag, the
+    /// oldest message goes first.
     Ready(u64, u64),
-    /// Over its rate until this time.
+    /// The lane is over its rate until this time.
     Limited(Timestamp),
 }
 
@@ -80,7 +81,8 @@ impl Lane {
         }
     }
 
-    /// Returns the first available message: in a queue with sessions, that of the session that has waited longest.
+    /// Returns the first available message. In a queue with sessions, it is the first message of the session that has
+    /// waited longest.
     #[inline]
     pub(crate) fn head(&self) -> Option<u64> {
         match &self.sessions {

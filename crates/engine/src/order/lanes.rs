@@ -6,8 +6,8 @@ use super::lane::Lane;
 use super::{LaneKey, LaneSlot, Limits, Order, SWEEP_MIN};
 
 impl Order {
-    /// Returns the lane for such messages, and creates it if necessary. If there are too many lanes, new tenants share
-    /// one with messages without a tenant.
+    /// Returns the lane of this class and tenant, and creates it if necessary. If there are too many lanes, new tenants
+    /// share one with messages without a tenant.
     pub(crate) fn open(&mut self, key: &LaneKey) -> LaneSlot {
         if let Some(&slot) = self.by_key.get(key) {
             return slot;
@@ -27,7 +27,7 @@ impl Order {
         let mut lane = Lane::new(key.clone(), self.has_sessions, tag, self.estimate_ms);
         (lane.starts, lane.sends) = self.rested.remove(&key).unwrap_or_default();
         self.empty_count += 1;
-        let slot = LaneSlot::of(index).expect("the limit of lanes is far below");
+        let slot = LaneSlot::of(index).expect("the limit of lanes is far below the largest slot");
         if index == self.lanes.len() {
             self.lanes.push(None);
         }
@@ -36,8 +36,8 @@ impl Order {
         slot
     }
 
-    /// Returns the number of lanes. It exceeds the number of keys after classes were merged, and with them the lanes of
-    /// a tenant.
+    /// Returns the number of lanes. It exceeds the number of keys if classes were merged: a tenant then has several
+    /// lanes with the same key.
     fn lane_count(&self) -> usize {
         self.lanes.len() - self.free.len()
     }
@@ -46,8 +46,8 @@ impl Order {
         self.lane_count() >= limits::LANES_MAX
     }
 
-    /// Removes lanes without messages; those of tenants ahead of their share last, because a removed lane loses its
-    /// tag.
+    /// Removes lanes without messages. Lanes of tenants ahead of their share are removed last, because a removed lane
+    /// loses its tag.
     fn sweep(&mut self) {
         if self.lane_count() < self.sweep_at {
             return;

@@ -52,7 +52,7 @@ pub(crate) struct Order {
     classifier: Classifier,
     class_names: Vec<ClassName>,
     rank_names: Vec<ClassName>,
-    /// In the order of the settings; at least one.
+    /// The classes in the order of the settings. There is at least one.
     classes: Vec<Class>,
     tenant_classes: Vec<TenantRank>,
     lanes: Vec<Option<Lane>>,
@@ -60,7 +60,7 @@ pub(crate) struct Order {
     by_key: BTreeMap<LaneKey, LaneSlot>,
     /// The number of lanes without messages.
     empty_count: usize,
-    /// The number of lanes at which idle ones are removed.
+    /// The number of lanes at which idle lanes are removed.
     sweep_at: usize,
     /// Compares the heads of classes.
     ranking: Ranking,
@@ -74,14 +74,16 @@ pub(crate) struct Order {
     rested: BTreeMap<LaneKey, Limits>,
     starts: Bucket,
     sends: Bucket,
-    /// Rates permit no delivery before this time, or until a change if there is none.
+    /// Rates permit no delivery before this time, or, if there is no time, before a change.
     blocked: Option<Option<Timestamp>>,
     /// Sessions whose holder waits for a rate.
     held_up: BTreeSet<(Timestamp, u64, SessionSlot)>,
-    /// The turn number since which each of them waits: a session that was served goes behind those that were not.
+    /// The turn number since which each of these sessions waits: a session that was served goes behind those that were
+    /// not.
     turns: BTreeMap<SessionSlot, u64>,
     next_turn: u64,
-    /// Receivers that hold one message less than before, and whether it was returned unsettled; once for each message.
+    /// Receivers that hold one message less than before, and whether that message was returned unsettled. A receiver is
+    /// listed once for each message.
     pub(crate) freed: Vec<(ReceiverId, bool)>,
     misfit_count: u64,
     crowded_count: u64,
@@ -96,12 +98,12 @@ type Limits = (Bucket, Bucket);
 struct Class {
     waiting_count: u64,
     locked_count: u64,
-    /// Lanes with available messages, by tenant class; each by its tag and its head.
+    /// Lanes with available messages for each tenant class, sorted by tag and head.
     listed: Vec<BTreeSet<(u64, u64, LaneSlot)>>,
     listed_count: usize,
-    /// Lanes over their rate, by the time at which that ends.
+    /// Lanes over their rate, by the time at which they may continue.
     limited: BTreeSet<(Timestamp, LaneSlot)>,
-    /// The virtual time of its tenants.
+    /// The virtual time of the tenants of the class.
     virtual_time: u64,
     starts: Bucket,
     sends: Bucket,
@@ -318,7 +320,7 @@ impl Order {
         self.lanes.get_mut(slot.index()).and_then(Option::as_mut)
     }
 
-    /// Adds a waiting message. `is_new`: it was never delivered.
+    /// Adds a waiting message. `is_new` is set if it was never delivered.
     pub(crate) fn add_waiting(&mut self, slot: LaneSlot, number: u64, is_new: bool) {
         self.become_active(slot);
         let Some(lane) = self.lane_mut(slot) else { return };
@@ -389,7 +391,7 @@ impl Order {
         self.blocked.is_some()
     }
 
-    /// Returns the time at which a message can be delivered that a rate holds up.
+    /// Returns the time at which the first message that a rate holds up can be delivered.
     pub(crate) fn wakes_at(&self) -> Option<Timestamp> {
         let held_up = self.held_up.first().map(|&(at, ..)| at);
         held_up.into_iter().chain(self.blocked.flatten()).min()

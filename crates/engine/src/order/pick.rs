@@ -20,7 +20,7 @@ pub(crate) enum Pick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shares {
     All,
-    /// Only hard ones, because no other tenant has a message.
+    /// Only hard shares, because no other tenant has a message.
     Hard,
 }
 
@@ -92,7 +92,7 @@ impl Order {
         self.hold_up(now)
     }
 
-    /// Like `pick`, regardless of rates and shares: for messages that leave the queue without being processed.
+    /// Like `pick`, regardless of rates and shares, for messages that leave the queue unprocessed.
     pub(crate) fn pick_any(&self, came: impl Fn(u64) -> Timestamp) -> Option<u64> {
         let ready = self.classes.iter().flat_map(|class| &class.listed).filter_map(|lanes| lanes.first());
         let limited = self.classes.iter().filter_map(|class| class.limited.first());
@@ -225,7 +225,7 @@ impl Order {
         self.held_up.insert((until, turn, session));
     }
 
-    /// Records that the session's holder got a message: it goes behind those that still wait for one.
+    /// Records that the session's holder got a message: the session goes behind those that still wait for one.
     pub(crate) fn end_turn(&mut self, session: SessionSlot) {
         self.turns.remove(&session);
     }

@@ -31,7 +31,7 @@ pub struct Ranking {
 pub(super) struct Source {
     offset: Duration,
     weight: u32,
-    /// The virtual time at which its next message starts.
+    /// The virtual time at which the next message of the source starts.
     pub(super) tag: u64,
 }
 
@@ -50,7 +50,7 @@ impl Ranking {
         self.policy
     }
 
-    /// Ranks the head of a source. `number`: the position in the order of arrival.
+    /// Ranks the head of a source. `number` is its position in the order of arrival.
     #[inline]
     pub fn rank(&self, place: usize, number: u64, arrived_at: impl FnOnce() -> Timestamp) -> Rank {
         self.rank_under(self.policy, place, number, arrived_at)
@@ -82,8 +82,8 @@ impl Ranking {
         source.map_or(Duration::ZERO, |source| source.offset)
     }
 
-    /// Returns the latest arrival with which a message of the source goes before another source's head, where arrival decides. The number of that
-    /// head must be its time of arrival in milliseconds.
+    /// Returns the latest arrival with which a message of the source goes before another source's head, where arrival
+    /// decides. The number of that head must be its time of arrival in milliseconds.
     pub fn not_after(&self, place: usize, other: Rank) -> Option<Timestamp> {
         match self.policy {
             OrderPolicy::Fifo | OrderPolicy::Aged => {
@@ -93,8 +93,8 @@ impl Ranking {
         }
     }
 
-    /// Moves the tag of an idle source to the virtual time. Called before a message begins to wait at a source that has
-    /// none.
+    /// Moves the tag of an idle source to the virtual time. The caller calls it before a message begins to wait at a
+    /// source without messages.
     pub fn activate(&mut self, place: usize) {
         if let Some(source) = self.sources.get_mut(place) {
             source.tag = source.tag.max(self.virtual_time);
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(
             first(&ranking(OrderPolicy::Weighted), heads),
             2,
-            "the lightest of those with the same tag"
+            "the lightest source goes first among those with the same tag"
         );
     }
 

@@ -1,4 +1,4 @@
-//! The statistics of a class: rates, times, and the attainment of its target. Kept only in memory.
+//! The statistics of a class: rates, times, and the attainment of its target. They are kept only in memory.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use peeklock_types::{Target, Timestamp};
 
 use super::view::{TargetView, Window};
 
-/// Upper bounds in milliseconds, inclusive; one more bucket contains longer times.
+/// The upper bounds of the buckets in milliseconds, inclusive. One more bucket contains longer times.
 pub const HISTOGRAM_BOUNDS_MS: [u64; 25] = [
     1,
     2,
@@ -39,7 +39,7 @@ pub const HISTOGRAM_BOUNDS_MS: [u64; 25] = [
 /// A histogram of durations. Histograms with the same bounds can be added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// One more than there are bounds.
+    /// The count of each bucket. There is one bucket more than there are bounds.
     pub counts: [u64; HISTOGRAM_BOUNDS_MS.len() + 1],
     pub sum_ms: u64,
 }
@@ -56,7 +56,7 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
-    /// Returns the time within which this share of all was done, from 0 to 1, interpolated linearly inside a bucket.
+    /// Returns the time within which this share of the values is, from 0 to 1, interpolated linearly inside a bucket.
     /// `None` if there is no value.
     #[expect(
         clippy::cast_precision_loss,
@@ -147,7 +147,7 @@ pub(crate) struct Stats {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attainment {
     good_count: u64,
-    /// Counts messages that have started or are gone. Waiting ones are counted when a view is created.
+    /// The number of bad messages that have started or are gone. Waiting messages are counted when a view is created.
     bad_count: u64,
     /// Earlier values, the newest last: fine steps for the last hour, and coarse ones before.
     fine: VecDeque<Sample>,
@@ -217,7 +217,7 @@ impl Attainment {
         TargetView { target, good_count, bad_count, windows: WINDOWS.map(window).to_vec() }
     }
 
-    /// Returns the last sample that is not after `at`. If there is none, everything happened later.
+    /// Returns the last sample that is not after `at`; `None` if everything happened later.
     fn before(&self, at: Timestamp) -> Option<&Sample> {
         let last =
             |samples: &VecDeque<Sample>| samples.partition_point(|sample| sample.at <= at).checked_sub(1);
@@ -274,6 +274,6 @@ mod tests {
         assert_eq!((five_minutes.good_count, five_minutes.bad_count), (300 - 1, 36));
         let burn = view.burn(&five_minutes).unwrap();
         assert!((10.0..12.0).contains(&burn), "{burn}");
-        assert_eq!(view.windows[4].good_count, 3600, "longer than the whole history");
+        assert_eq!(view.windows[4].good_count, 3600, "the window is longer than the whole history");
     }
 }

@@ -10,7 +10,7 @@ use super::stats::Histogram;
 /// messages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OrderView {
-    /// The most urgent first.
+    /// The classes, the most urgent first.
     pub classes: Vec<ClassView>,
     pub tenant_classes: Vec<ClassView>,
     /// The tenants with the most messages that wait or are being processed, the busiest first; at most
@@ -39,22 +39,22 @@ pub struct ClassView {
     /// The enqueueing time of the oldest waiting message.
     pub oldest: Option<Timestamp>,
     pub enqueued_count: u64,
-    /// First deliveries.
+    /// The number of first deliveries.
     pub started_count: u64,
     /// Messages that a receiver completed or dead-lettered.
     pub settled_count: u64,
     pub enqueued_per_second: f64,
     pub settled_per_second: f64,
-    /// From the time at which a message could be received to its first delivery.
+    /// The time from the moment at which a message could be received to its first delivery.
     pub time_in_queue: Histogram,
-    /// From the time at which a message could be received to its settlement.
+    /// The time from the moment at which a message could be received to its settlement.
     pub critical_time: Histogram,
     pub target: Option<TargetView>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantView {
-    /// `None`: messages without a tenant, or of tenants that share a lane.
+    /// The tenant. `None` for messages without a tenant, or of tenants that share a lane.
     pub tenant: Option<String>,
     pub class: ClassName,
     pub tenant_class: ClassName,
@@ -81,13 +81,13 @@ pub struct Window {
 }
 
 impl TargetView {
-    /// Returns the share of messages that met the target; `None` while there are none.
+    /// Returns the share of messages that met the target; `None` while there are no messages.
     pub fn attainment(&self) -> Option<f64> {
         share(self.good_count, self.bad_count)
     }
 
     /// Returns how fast a window uses up the permitted share of bad messages: 1 is exactly the permitted rate. `None`
-    /// while there are none.
+    /// while the window has no messages.
     pub fn burn(&self, window: &Window) -> Option<f64> {
         let allowed = 1.0 - f64::from(self.target.objective_ppm) / 1e6;
         share(window.good_count, window.bad_count).map(|good| (1.0 - good) / allowed)
@@ -111,6 +111,7 @@ pub struct ExplainedMessage {
     pub state: &'static str,
     /// One or more sentences for the user.
     pub why: String,
-    /// Messages that would be delivered before it if no other arrived, by class, the most urgent class first.
+    /// The number of messages of each class that would be delivered before this one if no other arrived, the most
+    /// urgent class first.
     pub ahead: Vec<(ClassName, u64)>,
 }

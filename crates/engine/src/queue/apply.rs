@@ -16,7 +16,7 @@ impl Queue {
     pub(crate) fn apply(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
         let entity = self.entity;
         match *fact {
-            // The facts that most messages have.
+            // Most facts are of these kinds, so they are matched first.
             Fact::Enqueued { sequence_number, enqueued_at, body, size_bytes, ref attributes, .. } => {
                 let entry = MessageRow::new(body, size_bytes, enqueued_at);
                 self.enqueue(sequence_number, entry, attributes.as_deref())
@@ -214,7 +214,7 @@ impl Queue {
         self.main.messages.insert(number, moving).map_err(at(entity, number))
     }
 
-    /// Puts a message of a transaction directly into the transfer queue.
+    /// Stores a message of a transaction directly in the transfer queue.
     fn send_on(
         &mut self,
         number: SequenceNumber,
@@ -243,7 +243,7 @@ impl Queue {
         self.transfer.messages.insert(number, moving).map_err(at(entity, number))
     }
 
-    /// Assigns the number of a new message, and checks that its body is not before earlier ones.
+    /// Assigns the number of a new message, and checks that its body is not before those of earlier messages.
     fn take_number(&mut self, number: SequenceNumber, entry: &mut MessageRow) -> Result<(), ReplayError> {
         let entity = self.entity;
         self.check_number(number)?;
@@ -275,7 +275,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives a scheduled message its reserved number. Its body is newer than those of higher numbers, so it is marked as out of order.
+    /// Gives a scheduled message its reserved number. Its body is newer than those of higher numbers, so it is marked
+    /// as out of order.
     fn take_reserved(
         &mut self,
         number: SequenceNumber,
@@ -302,7 +303,7 @@ impl Queue {
         (is_scheduled && is_free).then_some(number)
     }
 
-    /// Replaces the body of a message. It is behind those of later messages, so it is out of order.
+    /// Replaces the body of a message. The new body is behind those of later messages, so it is out of order.
     fn replace(
         &mut self,
         number: SequenceNumber,
@@ -344,7 +345,8 @@ impl Queue {
             time_to_live: own.into_iter().chain(settings.default_time_to_live).min(),
             due: attributes.scheduled_for.filter(|due| *due > enqueued_at),
             message_id: attributes.message_id.clone().filter(|_| hands_on),
-            // Kept even if the queue does not forward: it may do so later, to a queue that requires sessions.
+            // The session is kept even if the queue does not forward: it may do so later, to a queue that requires
+            // sessions.
             session: attributes.session.clone().filter(|_| !settings.requires_session),
             origin: attributes.origin.clone(),
             transfer: None,

@@ -8,9 +8,9 @@ use crate::message::ReceiverId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Former {
-    /// The time at which each is to be closed, and the session that it held.
+    /// The time at which each receiver is to be closed, and the session that it held.
     deadlines: BTreeMap<(Timestamp, ReceiverId), SessionId>,
-    /// The same by session, until another receiver has it.
+    /// The same by session, until another receiver has the session.
     by_session: BTreeMap<SessionId, (Timestamp, ReceiverId)>,
 }
 
@@ -40,7 +40,7 @@ impl Former {
         }
     }
 
-    /// Returns the receiver to be closed first, and when.
+    /// Returns the receiver to be closed first, and the time at which it is due.
     pub(crate) fn first(&self) -> Option<(Timestamp, ReceiverId)> {
         self.deadlines.first_key_value().map(|(place, _)| *place)
     }

@@ -24,8 +24,8 @@ impl Queue {
         self.forwards_to(sub_queue).is_some() && self.part(sub_queue).messages.can_forward()
     }
 
-    /// Decides the fact for a message to forward, as number `number` of the route to the target's shard. `is_dropped`:
-    /// the target has had the message and would drop it as a duplicate of itself.
+    /// Decides the fact for a message to forward, as number `number` of the route to the target's shard. `is_dropped`
+    /// is set if the target has had the message and would drop it as a duplicate of itself.
     pub(crate) fn forward(
         &self,
         sub_queue: SubQueue,
@@ -55,7 +55,7 @@ impl Queue {
             SubQueue::Main if self.settings.forward_dead_letters_to.is_none() => {
                 Fact::DeadLettered { entity, sub_queue, sequence_number, failed: false, patch }
             }
-            // Dead letters would be forwarded too.
+            // The dead-letter queue would forward the message too.
             _ => Fact::TransferFailed { entity, sub_queue, sequence_number, patch },
         }
     }

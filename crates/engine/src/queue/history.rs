@@ -7,7 +7,7 @@ use peeklock_types::{SequenceNumber, Timestamp};
 /// The message ids that a queue has seen within its window.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    // Ordered instead of hashed: senders choose the ids.
+    // The ids are sorted and not hashed, because senders choose them and could cause collisions.
     by_id: BTreeMap<Bytes, (Timestamp, SequenceNumber)>,
     in_order: VecDeque<(Timestamp, Bytes)>,
 }

@@ -18,7 +18,7 @@ pub(crate) struct Lock {
     pub(crate) until: Timestamp,
     /// The lock that expires before this one.
     before: Option<LockSlot>,
-    /// The lock that expires after this one; in a free slot, the next free one.
+    /// The lock that expires after this one; in a free slot, the next free slot.
     after: Option<LockSlot>,
 }
 
@@ -87,7 +87,7 @@ impl Locks {
         self.slots[slot.index()].nonce = nonce;
     }
 
-    /// Inserts the lock after all that expire no later.
+    /// Inserts the lock after all locks that expire no later.
     #[inline]
     fn link(&mut self, slot: LockSlot) {
         let until = self.get(slot).until;

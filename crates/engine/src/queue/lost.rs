@@ -65,7 +65,7 @@ impl Queue {
         self.uses_asides = true;
         freed.extend(self.part_mut(from).messages.replace_body(number, body, 0)?);
         let to = match from {
-            // The target rejects it for its empty body, and then it is dead-lettered.
+            // The target rejects the message for its empty body, and the source then dead-letters it.
             SubQueue::Transfer => return Ok(()),
             SubQueue::TransferDeadLetter => from,
             // A topic has no other dead-letter queue.
@@ -83,7 +83,7 @@ impl Queue {
         patch.parts.iter().try_for_each(|part| messages.add_patch(number, part.clone()))
     }
 
-    /// Releases the lock. The holder may have the good body, but must not settle what is now a different message.
+    /// Releases the lock. The holder may have the undamaged body, but must not settle a message whose body is gone.
     fn unlock_lost(&mut self, sub_queue: SubQueue, number: SequenceNumber) -> Result<(), Misfit> {
         let messages = &mut self.part_mut(sub_queue).messages;
         if messages.get(number).is_none_or(|entry| entry.lock.is_none()) {

@@ -1,6 +1,6 @@
 //! The messages of one sub-queue: their states, their locks, and the next one to deliver.
 //!
-//! The methods with changes are the steps of facts; only `Queue::apply` calls them.
+//! The methods that change messages are the steps of facts; only `Queue::apply` calls them.
 
 mod bodies;
 mod order;
@@ -31,7 +31,7 @@ pub(crate) struct Messages {
     patches: BTreeMap<u64, Patch>,
     details: BTreeMap<u64, Box<Details>>,
     waiting: Waiting,
-    /// Used instead of `waiting` if the queue has an order.
+    /// The order of the queue, if it has one. It replaces `waiting`.
     order: Option<Box<Order>>,
     sessions: LazySessions,
     /// The times at which scheduled and delayed messages are due.
@@ -43,7 +43,8 @@ pub(crate) struct Messages {
     tally: Tally,
     /// Bodies in the log that are out of order.
     strays: BTreeSet<(CommitGroupNumber, u64)>,
-    /// Every message before this number is in a cold segment or a stray. Only a shortcut: see `oldest_in_log`.
+    /// The body of every message before this number is in a cold segment or a stray. The number only shortens the
+    /// search, see `oldest_in_log`.
     log_from: u64,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Unlock {
     pub(crate) state: Option<MessageState>,
     /// The earliest next delivery.
     pub(crate) due: Option<Timestamp>,
-    /// From this number of failed deliveries on, its session is set aside.
+    /// From this number of failed deliveries on, the session of the message is set aside.
     pub(crate) poison_from: Option<u32>,
     /// The expiry of the lock, if it is needed later.
     pub(crate) was_locked_until: Option<Timestamp>,
@@ -79,7 +80,7 @@ pub(crate) struct Moving {
     pub(crate) entry: MessageRow,
     pub(crate) patch: Patch,
     pub(crate) details: Option<Box<Details>>,
-    /// The session that it belonged to.
+    /// The session to which the message belonged.
     pub(crate) session: Option<SessionId>,
 }
 
@@ -204,7 +205,7 @@ impl Messages {
         self.sessions.get(slot).and_then(|session| session.holder())
     }
 
-    /// Returns the next time at which a timer expires in this sub-queue.
+    /// Returns the time of the next timer of this sub-queue.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let mut next = self.locks.first().map_or(Timestamp::MAX, |lock| lock.until);
@@ -411,7 +412,7 @@ impl Messages {
         Ok(Moving { entry, patch: patch.unwrap_or_default(), details, session })
     }
 
-    /// Deletes a message. Returns its body if that is in a cold segment.
+    /// Deletes a message. Returns its body if the body is in a cold segment.
     #[inline]
     pub(crate) fn discard(&mut self, number: SequenceNumber) -> Result<Option<ColdBody>, Misfit> {
         let entry = *self.get(number).ok_or(Misfit::Missing)?;
@@ -544,7 +545,8 @@ impl Messages {
         self.table.get_mut(number.0).map(change).ok_or(Misfit::Missing)
     }
 
-    /// Sets when the message is due, and until when it was locked if specified. Only while the message is not armed.
+    /// Sets the time at which the message is due, and, if specified, the time until which it was locked. The message
+    /// must not be armed.
     fn set_times(
         &mut self,
         number: SequenceNumber,
@@ -612,7 +614,7 @@ impl Messages {
         }
     }
 
-    /// Returns when an unlocked message is due, and when it expires.
+    /// Returns the times at which an unlocked message is due and expires.
     #[inline]
     fn timers(&self, number: SequenceNumber, entry: &MessageRow) -> (Option<Timestamp>, Option<Timestamp>) {
         if !entry.marks.has(Marks::DETAILED) {
@@ -646,8 +648,8 @@ impl Messages {
         }
     }
 
-    /// Returns the session of this name for a holder, and creates it if necessary; it is removed again when nothing
-    /// needs it.
+    /// Returns the session of this name for a holder, and creates it if necessary; the session is removed again when it
+    /// has no holder, message or state.
     pub(crate) fn open_session(&mut self, id: &SessionId) -> SessionSlot {
         self.sessions.open(id)
     }
@@ -663,7 +665,7 @@ impl Messages {
         self.refresh(Some(slot));
     }
 
-    /// Sets the holder of the session. Volatile, so not a step of a fact.
+    /// Sets the holder of the session. The holder is volatile, so this is not a step of a fact.
     pub(crate) fn set_holder(&mut self, slot: SessionSlot, holder: Option<Holder>) {
         self.sessions.set_holder(slot, holder);
         self.refresh(Some(slot));

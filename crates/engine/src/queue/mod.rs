@@ -40,10 +40,10 @@ use crate::fact::Fact;
 use crate::message::{EntityId, Metadata, ReceiverId};
 use crate::output::{ColdBody, Output};
 
-/// Sequence numbers are signed 64-bit numbers on the wire.
+/// The largest sequence number, because sequence numbers are signed 64-bit numbers on the wire.
 pub(crate) const SEQUENCE_NUMBER_MAX: SequenceNumber = SequenceNumber(i64::MAX as u64);
 
-/// A scheduled message uses a second number when it is due.
+/// The sequence numbers that a message may use: a scheduled message gets a second number when it is due.
 pub(crate) const NUMBERS_PER_MESSAGE: u64 = 2;
 
 /// A rule of a subscription.
@@ -224,8 +224,8 @@ impl Queue {
         out.facts.push(fact);
     }
 
-    /// Returns when the queue is deleted if it stays unused. Not before its messages for other queues have left: they
-    /// may be part of a transaction that was confirmed.
+    /// Returns the time at which the queue is deleted if it stays unused. A queue with messages in transit to other
+    /// queues is not deleted: they may be part of a transaction that was confirmed.
     pub(crate) fn idle_at(&self) -> Option<Timestamp> {
         let idle = self.settings.auto_delete_on_idle?;
         (self.receiver_count == 0 && self.transfer.messages.count() == 0).then(|| self.used_at + idle)

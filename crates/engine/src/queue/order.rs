@@ -104,7 +104,7 @@ impl Queue {
         }
     }
 
-    /// Records a delivery after it happened. `holder`: a receiver with a limit of unsettled messages.
+    /// Records a delivery after it happened. `holder` is a receiver with a limit of unsettled messages.
     pub(crate) fn note_delivery(
         &mut self,
         now: Timestamp,

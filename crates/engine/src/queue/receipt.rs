@@ -60,9 +60,9 @@ impl Queue {
         Ok(self.receipt(number, nonce, until, out))
     }
 
-    /// Delivers up to `count_max` messages, as many as fit in one response. Messages that are too large for one are
-    /// left for receivers. They do not delay later messages, unless the queue has an order, which alone decides what
-    /// may overtake.
+    /// Delivers up to `count_max` messages, as many as fit in one response. Messages that are too large for a response
+    /// are left for receivers. They do not delay later messages, unless the queue has an order: only the order decides
+    /// which message may overtake another.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
@@ -199,7 +199,7 @@ impl Queue {
         let (entity, sub_queue) = (self.entity, SubQueue::Main);
         let entry = self.main.messages.get(sequence_number)?;
         match (entry.lock, entry.state) {
-            // It was received and not deleted, so the delivery counts.
+            // The message was received and not deleted, so the delivery counts.
             (Some(_), _) if self.failed_too_often(sub_queue, sequence_number) => {
                 Some(self.give_up(sub_queue, sequence_number, Patch::default()))
             }
@@ -245,7 +245,7 @@ impl Queue {
     ) -> Received {
         self.record(Fact::Receipted { entity: self.entity, sequence_number, nonce, until }, out);
         let messages = &self.main.messages;
-        let entry = messages.get(sequence_number).expect("the fact has just found it");
+        let entry = messages.get(sequence_number).expect("the fact has just found the message");
         let message = messages.view(sequence_number, entry);
         Received { token: LockToken::new(sequence_number, nonce), message }
     }

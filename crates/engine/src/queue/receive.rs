@@ -20,7 +20,7 @@ impl Queue {
         self.note_start(now, sub_queue, sequence_number, mode, out);
         let entity = self.entity;
         let messages = &self.part(sub_queue).messages;
-        let entry = messages.get(sequence_number).expect("the caller has just found it");
+        let entry = messages.get(sequence_number).expect("the caller has just found the message");
         let session = entry.session.and_then(|slot| messages.holder(slot));
         let fact = match mode {
             ReceiveMode::PeekLock => {
@@ -55,7 +55,10 @@ impl Queue {
         self.record(Fact::Locked { entity, sub_queue, sequence_number, nonce, until }, out);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "as the engine's method of the same name")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the engine's method of the same name has the same arguments"
+    )]
     pub(crate) fn receive_deferred(
         &mut self,
         now: Timestamp,

@@ -8,8 +8,8 @@ use super::Queue;
 use crate::message::MessageState;
 
 impl Queue {
-    /// Returns when a locked message whose delivery has failed becomes available again; `None`: at once. `wish` is the
-    /// delay that the receiver requested.
+    /// Returns the time at which a locked message whose delivery has failed becomes available again; `None` means at
+    /// once. `wish` is the delay that the receiver requested.
     pub(crate) fn retry_at(
         &self,
         now: Timestamp,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_spreads_evenly() {
+    fn jitter_spreads_delays_evenly() {
         let policy = RetryPolicy::Exponential { base: secs(10), cap: secs(10), jitter: true };
         let delays: Vec<_> =
             (0..4000_u64).map(|n| delay(policy, 1, n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();

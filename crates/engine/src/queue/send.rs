@@ -8,7 +8,7 @@ use crate::message::{Attributes, MESSAGE_ID_BYTES_MAX, NewMessage};
 use crate::output::Output;
 
 impl Queue {
-    /// Checks that the queue accepts these messages, all of them.
+    /// Checks that the queue accepts all of these messages.
     pub(crate) fn check_send(&self, now: Timestamp, messages: &[NewMessage]) -> Result<(), Error> {
         self.check_open()?;
         if messages.is_empty() {
@@ -31,7 +31,7 @@ impl Queue {
     }
 
     /// Stores a message that was checked, and returns its number. A duplicate is dropped, and the number is that of the
-    /// first one.
+    /// first message.
     #[inline]
     pub(crate) fn store(&mut self, now: Timestamp, message: NewMessage, out: &mut Output) -> SequenceNumber {
         if let Some(number) = self.find_duplicate(now, &message) {
@@ -148,5 +148,6 @@ impl Queue {
     }
 }
 
-/// A prefix, and a message id for messages that are sent without one.
+/// The bytes by which a stored message may exceed the sent one: a prefix, and a message id for messages that are sent
+/// without one.
 const STORED_EXTRA_BYTES: u32 = 1024;

@@ -29,7 +29,8 @@ pub(crate) struct Sessions {
     free: Vec<SessionSlot>,
     /// Available sessions, by their first message: the one that has waited longest comes first.
     available: BTreeSet<(u64, SessionSlot)>,
-    /// Sessions with an available message and a holder that requests one. Some may have lost either since.
+    /// Sessions with an available message and a holder that requests one. Some may have lost the message or the holder
+    /// since.
     ready: VecDeque<SessionSlot>,
     /// Receivers that wait for a session, in the order of their requests.
     waiters: VecDeque<ReceiverId>,
@@ -75,20 +76,20 @@ pub(crate) type Listed = (u64, Option<LaneSlot>);
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// In the spelling of the first message or state that still exists.
+    /// The id in the spelling of the first message or state that still exists.
     pub(crate) id: SessionId,
-    /// All its messages, in any state.
+    /// All messages of the session, in any state.
     numbers: BTreeSet<u64>,
     waiting: Waiting,
     locked: BTreeSet<u64>,
     poison_count: u32,
     pub(crate) state: Option<Bytes>,
     pub(crate) state_set_at: Timestamp,
-    /// Kept only in memory: after a restart all receivers are gone, and their sessions free.
+    /// The holder is kept only in memory: after a restart all receivers are gone, and their sessions are free.
     holder: Option<Holder>,
-    /// The message to deliver next; none while the first one is delayed.
+    /// The message to deliver next; `None` while the first message is delayed.
     head: Option<u64>,
-    /// Its key in the list of available sessions, and its lane.
+    /// The key of the session in the list of available sessions, and its lane.
     listed: Option<Listed>,
     is_ready: bool,
 }
@@ -263,7 +264,8 @@ impl Sessions {
 
     pub(crate) fn set_state(&mut self, slot: SessionSlot, state: Option<Bytes>, at: Timestamp) {
         if let Some(session) = self.get_mut(slot) {
-            // A session without a state has no time either: if it is removed and created again, it must be the same.
+            // A session without a state has no time either: a session that is removed and created again must be equal
+            // to one that stayed.
             session.state_set_at = if state.is_some() { at } else { Timestamp::ZERO };
             session.state = state;
         }
@@ -320,8 +322,8 @@ impl Sessions {
         }
     }
 
-    /// Returns whether there is a session for a waiting receiver, or a message for a holder. `is_blocked`: rates permit
-    /// no new session now, although some are available.
+    /// Returns whether there is a session for a waiting receiver, or a message for a holder. `is_blocked` is set if
+    /// rates permit no new session now, although some are available.
     pub(crate) fn has_work(&self, is_blocked: bool) -> bool {
         !self.ready.is_empty() || (!is_blocked && !self.waiters.is_empty() && !self.available.is_empty())
     }

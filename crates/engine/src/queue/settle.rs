@@ -183,8 +183,8 @@ impl Queue {
         messages.get(number).and_then(|entry| messages.locked_until(entry))
     }
 
-    /// Returns the session that the receiver claims to hold. `None` if it names none, or if the queue has no sessions:
-    /// then the session ids of messages have no meaning.
+    /// Returns the session that the receiver claims to hold. `None` if it names no session, or if the queue has no
+    /// sessions: the session ids of messages then have no meaning.
     pub(crate) fn held_slot(
         &self,
         now: Timestamp,

@@ -21,10 +21,10 @@ pub(crate) struct MessageRow {
     came_low: u32,
     pub(crate) size_bytes: u32,
     pub(crate) lock: Option<LockSlot>,
-    /// Its session, in a queue with sessions.
+    /// The session of the message, in a queue with sessions.
     pub(crate) session: Option<SessionSlot>,
     came_high: u16,
-    /// Its lane, in a queue with an order.
+    /// The lane of the message, in a queue with an order.
     pub(crate) lane: Option<LaneSlot>,
     /// The lower half of the delivery count; the rest is in the details, because few messages fail that often.
     pub(crate) delivery_count_low: u16,
@@ -41,13 +41,13 @@ impl Marks {
     pub(crate) const PATCHED: Marks = Marks(1);
     /// The message has details.
     pub(crate) const DETAILED: Marks = Marks(2);
-    /// Its body is out of order in the log.
+    /// The body is out of order in the log.
     pub(crate) const STRAY: Marks = Marks(4);
-    /// It has failed as often as the queue permits, and its session is set aside for it.
+    /// The message has failed as often as the queue permits, and its session is set aside for it.
     pub(crate) const POISON: Marks = Marks(8);
-    /// It was delivered at least once, in a queue with an order.
+    /// The message was delivered at least once, in a queue with an order.
     pub(crate) const STARTED: Marks = Marks(16);
-    /// It was scheduled, and has become due.
+    /// The message was scheduled, and has become due.
     pub(crate) const ACTIVATED: Marks = Marks(32);
 
     pub(crate) fn has(self, mark: Marks) -> bool {
@@ -94,7 +94,7 @@ impl MessageRow {
     }
 
     /// Counts a failed delivery. Returns whether the lower half of the count overflows; the caller then increments the
-    /// upper one.
+    /// upper half.
     #[must_use]
     pub(crate) fn count_failure(&mut self) -> bool {
         let (low, overflows) = self.delivery_count_low.overflowing_add(1);
@@ -102,8 +102,8 @@ impl MessageRow {
         overflows
     }
 
-    /// Returns whether it is in the list of messages to deliver. In a session this includes a delayed message: nothing
-    /// overtakes it.
+    /// Returns whether the message is in the list of messages to deliver. In a session this includes a delayed message,
+    /// so that nothing overtakes it.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         let delayed_in_session = self.state == MessageState::Delayed && self.session.is_some();
@@ -115,7 +115,7 @@ impl MessageRow {
     }
 }
 
-/// One bit per row marks its presence, so a chunk has as many rows as a word has bits.
+/// The rows of a chunk. One bit per row marks its presence, so a chunk has as many rows as a word has bits.
 const CHUNK_LEN: usize = 64;
 
 #[derive(Debug)]
@@ -243,8 +243,8 @@ impl Table {
     }
 
     #[inline]
-    /// Removes a row. Returns `false` if the number is not present. A caller that needs the message copies it before: a
-    /// return value would be one more copy.
+    /// Removes a row. Returns `false` if the number is not present. A caller that needs the row copies it before the
+    /// call: a return value would be one more copy.
     pub(crate) fn remove(&mut self, number: u64) -> bool {
         let (chunk, place) = split(number);
         let Some(index) = chunk.checked_sub(self.first_chunk) else {

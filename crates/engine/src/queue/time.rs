@@ -15,7 +15,7 @@ const REASON_EXPIRED: &str = "TTLExpiredException";
 const DESCRIPTION_EXPIRED: &str = "The message expired and was dead lettered.";
 
 impl Queue {
-    /// Executes what is due by `now`, at most `max` steps; returns their number.
+    /// Executes the timers that are due by `now`, in at most `max` steps; returns the number of steps.
     pub(crate) fn tick(
         &mut self,
         now: Timestamp,

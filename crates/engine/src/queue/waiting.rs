@@ -33,7 +33,7 @@ impl Waiting {
         if number < self.from {
             self.returned.remove(&number);
         } else if number == self.from {
-            // Usually the first message leaves: it need not be visited again.
+            // Usually the first message leaves. The search then continues after it.
             self.from = number + 1;
         }
     }
@@ -55,7 +55,7 @@ impl Waiting {
         }
         loop {
             let (number, waits) =
-                row(self.from).expect("the count says that one waits, and none has returned");
+                row(self.from).expect("by the count a message waits, and none has returned");
             if waits {
                 self.from = number;
                 return Some(number);

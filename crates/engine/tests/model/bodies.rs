@@ -61,7 +61,7 @@ impl World {
         );
         assert!(
             !self.engine.move_body(entity, SequenceNumber(9999), from, to, &mut self.out),
-            "no such message"
+            "there is no such message"
         );
         assert!(self.engine.move_body(entity, number, from, to, &mut self.out));
         let queue = self.model.queue(entity).unwrap();

@@ -277,7 +277,7 @@ impl World {
             gone.iter().map(|message| message.body).filter(|body| body.is_standalone()).collect();
         assert_eq!(self.take_freed(), cold);
         self.completed.extend(gone.iter().map(|message| (entity, message.sequence_number)));
-        assert!(self.out.facts.len() <= 1, "one fact, however many messages there are");
+        assert!(self.out.facts.len() <= 1, "there is one fact, however many messages there are");
     }
 }
 

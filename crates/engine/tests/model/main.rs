@@ -5,7 +5,7 @@
 //! commands: no message is lost, none is delivered after it was completed, none is locked twice, the order is kept, and
 //! all counts and indexes equal a recount.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod bodies;
 mod commands;
@@ -61,7 +61,7 @@ pub(crate) enum Step {
 pub(crate) struct Sent {
     pub(crate) size_bytes: u32,
     pub(crate) time_to_live: Option<Duration>,
-    /// The time until it is due, if it is scheduled.
+    /// The time until the message is due, if it is scheduled.
     pub(crate) ahead: Option<Duration>,
     pub(crate) id: Option<u8>,
 }

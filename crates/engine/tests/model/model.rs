@@ -1,4 +1,4 @@
-//! The rules in their simplest form. Slow on purpose: everything is a search in a `Vec`.
+//! The rules in their simplest form. The model is slow on purpose: everything is a search in a `Vec`.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) struct ModelQueue {
     pub(crate) created_at: Timestamp,
     pub(crate) next_number: u64,
     pub(crate) newest_group: CommitGroupNumber,
-    /// By sequence number, in both sub-queues.
+    /// The messages of both sub-queues, by sequence number.
     pub(crate) messages: Vec<ModelMessage>,
     /// Message ids in the order of arrival.
     pub(crate) history: Vec<(Timestamp, Bytes, SequenceNumber)>,
@@ -40,7 +40,7 @@ pub(crate) struct ModelMessage {
     pub(crate) sub_queue: SubQueue,
     pub(crate) message: Message,
     pub(crate) nonce: Option<u64>,
-    /// Whether its body is before that of an earlier message.
+    /// Whether the body is before that of an earlier message.
     pub(crate) is_stray: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct ModelReceiver {
     pub(crate) credit: u32,
     pub(crate) window: i64,
     pub(crate) draining: bool,
-    /// The time of its request; the lowest is served first.
+    /// The time of the receiver's request; the receiver with the earliest request is served first.
     pub(crate) asked: Option<u64>,
 }
 
@@ -143,13 +143,13 @@ impl ModelMessage {
         self.message.details = (details != Details::default()).then(|| Box::new(details));
     }
 
-    /// Returns when it is due, if it waits for a time.
+    /// Returns the time at which the message is due, if it waits for a time.
     pub(crate) fn due(&self) -> Option<Timestamp> {
         let waits = matches!(self.message.state, MessageState::Scheduled | MessageState::Delayed);
         self.message.details.as_ref().filter(|_| waits).and_then(|details| details.due)
     }
 
-    /// Returns when it expires, unless it is locked before.
+    /// Returns the time at which the message expires, unless it is locked before.
     pub(crate) fn expires_at(&self) -> Option<Timestamp> {
         let counts = self.sub_queue == SubQueue::Main
             && self.nonce.is_none()
@@ -456,7 +456,7 @@ impl Model {
 }
 
 impl ModelQueue {
-    /// Returns when it is deleted for idleness.
+    /// Returns the time at which the queue is deleted for idleness.
     pub(crate) fn idle_at(&self, receivers: &[ModelReceiver]) -> Option<Timestamp> {
         let is_free = receivers.iter().all(|receiver| receiver.entity != self.entity);
         self.settings.auto_delete_on_idle.filter(|_| is_free).map(|idle| self.used_at + idle)

@@ -33,7 +33,7 @@ impl World {
         if !self.receivers.is_empty() {
             let receiver = self.receivers.remove(pick % self.receivers.len());
             self.engine.detach_receiver(self.now, receiver.id, &mut self.out);
-            assert!(self.out.is_empty(), "its locks stay");
+            assert!(self.out.is_empty(), "the locks of the receiver stay");
             self.touch(receiver.entity);
         }
     }

@@ -137,13 +137,13 @@ proptest! {
             class.target = Some(Target { within: millis(within_ms), objective_ppm: 990_000 });
         }
         let mut shop = Shop::open(World::new(order), slots as usize, arrivals.clone());
-        prop_assert!(!shop.run_until(u64::MAX / 4), "everything ends");
+        prop_assert!(!shop.run_until(u64::MAX / 4), "all jobs end");
         let seen: Vec<_> = shop.starts.iter().map(|start| (start.at_ms, start.id)).collect();
         prop_assert_eq!(seen, earliest_deadline_first(&arrivals, slots as usize));
     }
 }
 
-/// The targets, of the most urgent class first. With arrivals at multiples of ten no two deadlines are the same.
+/// The targets, that of the most urgent class first. With arrivals at multiples of ten no two deadlines are the same.
 const TARGETS_MS: [u64; 3] = [203, 1007, 5001];
 
 fn deadline_ms(arrival: &Arrival) -> u64 {
@@ -160,7 +160,8 @@ fn mixed(seed: u64) -> Vec<Arrival> {
     (0..300).map(|_| one()).collect()
 }
 
-/// The simplest scheduler: a free slot takes the waiting job with the earliest deadline. Returns when each was started.
+/// The simplest scheduler: a free slot takes the waiting job with the earliest deadline. Returns the time at which each
+/// job was started.
 fn earliest_deadline_first(arrivals: &[Arrival], slots: usize) -> Vec<(u64, u64)> {
     let mut free_at = vec![0; slots];
     let mut left: Vec<_> = arrivals.iter().zip(1..).collect();

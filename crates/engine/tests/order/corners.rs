@@ -116,7 +116,7 @@ fn assert_level([one, other]: [u32; 2]) {
     assert!(one.abs_diff(other) <= 2, "{one} and {other}");
 }
 
-/// Keeps both sources busy. The first one has a limit for 200 jobs, and then 40 are counted.
+/// Keeps both sources busy. The first source has a limit for 200 jobs; the 40 jobs after that are counted.
 fn held_back_then_freed(mut order: OrderSettings, job: impl Fn(u32) -> Job) -> [u32; 2] {
     order.max_outstanding = 1000;
     let mut world = World::new(order);

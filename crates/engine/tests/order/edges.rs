@@ -57,7 +57,7 @@ fn a_rule_has_precedence_over_the_property_and_the_property_over_the_header() {
     assert_eq!(
         class(&mut world, &[], None),
         "c0",
-        "no class has the usual priority, so the least urgent one"
+        "no class has the usual priority, so the message goes to the least urgent class"
     );
     assert_eq!(world.view().misfit_count, 0);
 }

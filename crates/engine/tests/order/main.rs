@@ -4,12 +4,12 @@
 //! Each test states one guarantee as a limit or against a naive reference. No test inspects the inside of the engine;
 //! it uses only what a receive and a peek return.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "shares and bounds of small numbers"
+    reason = "the numbers in these tests are small"
 )]
 
 mod aging;

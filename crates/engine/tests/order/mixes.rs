@@ -77,7 +77,7 @@ fn work_off(world: &mut World, dice: &mut Dice, with_sessions: bool, worker_coun
             } else {
                 worker.idle_steps += 1;
             }
-            // Its session may be empty or limited, and another one may be neither.
+            // The session of the worker may be empty or limited, and another session may be neither.
             if with_sessions && worker.idle_steps > 20 {
                 world.detach(worker.receiver);
                 *worker = hire(world);

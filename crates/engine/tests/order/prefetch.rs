@@ -21,7 +21,7 @@ fn a_high_message_goes_to_a_receiver_with_credit_300_as_soon_as_it_settles_one()
         assert!(world.deliver().is_empty());
         world.wait(millis(1000));
         let high = world.send(Job::of(1));
-        assert!(world.deliver().is_empty(), "it is at its limit");
+        assert!(world.deliver().is_empty(), "the receiver is at its limit");
         world.complete(&low[0]);
         let next = world.deliver();
         assert_eq!(next.iter().map(|handed| handed.id).collect::<Vec<_>>(), [high]);

@@ -88,7 +88,7 @@ impl Limits {
     }
 }
 
-/// Checks that from any start to any later one there are at most `burst + rate · t`.
+/// Checks that from any start to any later one there are at most `burst + rate · t` starts.
 fn check_windows(starts_ms: &[u64], rate: Option<Rate>) {
     let Some(rate) = rate else { return };
     for (place, from_ms) in starts_ms.iter().enumerate() {

@@ -104,11 +104,11 @@ proptest! {
 
         let bytes = world.engine.snapshot();
         let from_facts = world.replay(None);
-        prop_assert!(from_facts.snapshot() == bytes, "facts alone");
+        prop_assert!(from_facts.snapshot() == bytes, "the facts alone give the same state");
         let from_snapshot = world.replay(Some((&snapshot, done)));
         prop_assert!(from_snapshot.snapshot() == bytes, "a snapshot and later facts give the same state");
         let restored = peeklock_engine::Engine::restore(&bytes, Placement::default()).unwrap();
-        prop_assert!(restored.snapshot() == bytes, "a snapshot alone");
+        prop_assert!(restored.snapshot() == bytes, "a snapshot alone gives the same state");
 
         let mut others = [from_facts, from_snapshot, restored].map(|engine| world.continued_by(engine));
         let expected = hand_out_all(&mut world);

@@ -37,7 +37,7 @@ pub(crate) struct Shop {
     /// Running jobs, by their end and their nonce.
     running: BTreeMap<(u64, u64), LockToken>,
     pub(crate) starts: Vec<Start>,
-    /// Each of these is sent again as soon as one of its tenant or class is started, so that some always wait.
+    /// Each of these jobs is sent again as soon as a job of its tenant or class is started, so that some always wait.
     endless: Vec<(Job, u64)>,
 }
 

@@ -126,7 +126,8 @@ fn scattered(seed: u64, slots: usize) -> Vec<Arrival> {
     arrivals(all)
 }
 
-/// Returns as much work, but all jobs arrive within a second, followed by a pause: they wait for each other.
+/// Returns as much work as [`scattered`], but all jobs arrive within a second, followed by a pause: they wait for each
+/// other.
 fn in_waves(seed: u64, slots: usize) -> Vec<Arrival> {
     let mut dice = Dice(seed);
     let period_ms = 99 * 4 * SERVICE_MS / slots as u64 * 5 / 4;

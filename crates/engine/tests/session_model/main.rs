@@ -6,7 +6,7 @@
 //! soon as another receiver has it; poison messages are handled as the queue's settings specify; a crash removes the
 //! holders and nothing else.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod model;
 mod world;

@@ -10,7 +10,7 @@ use peeklock_types::{BodyRef, PoisonSession, QueueSettings, RetryPolicy, Sequenc
 pub(crate) struct Model {
     pub(crate) settings: QueueSettings,
     pub(crate) next_number: u64,
-    /// By sequence number.
+    /// The messages, by sequence number.
     pub(crate) messages: Vec<ModelMessage>,
     /// The state of each session, and when it was set.
     pub(crate) states: [Option<(u8, Timestamp)>; 3],
@@ -30,9 +30,9 @@ pub(crate) struct ModelMessage {
     pub(crate) due: Option<Timestamp>,
     pub(crate) failed_count: u32,
     pub(crate) nonce: Option<u64>,
-    /// It has failed as often as the queue permits, and its session is set aside for it.
+    /// The message has failed as often as the queue permits, and its session is set aside for it.
     pub(crate) is_poison: bool,
-    /// The expiry of the lock under which it was deferred.
+    /// The expiry of the lock under which the message was deferred.
     pub(crate) was_locked_until: Option<Timestamp>,
     pub(crate) is_activated: bool,
 }
@@ -46,7 +46,8 @@ pub(crate) struct Hold {
 }
 
 impl ModelMessage {
-    /// Returns whether it is in its session's row. A delayed message is, so that nothing overtakes it.
+    /// Returns whether the message is in its session's row. A delayed message is in the row, so that nothing overtakes
+    /// it.
     fn is_in_row(&self) -> bool {
         let in_row = matches!(self.state, MessageState::Active | MessageState::Delayed);
         !self.is_dead && self.nonce.is_none() && in_row
@@ -118,7 +119,7 @@ impl Model {
         self.messages.retain(|m| m.number != number);
     }
 
-    /// Settles a message. `until`: the expiry of the session lock.
+    /// Settles a message. `until` is the expiry of the session lock.
     pub(crate) fn settle(
         &mut self,
         now: Timestamp,

@@ -357,7 +357,7 @@ impl World {
         while let Some(n) = self.model.available(&self.holds).filter(|_| !self.waiters.is_empty()) {
             let (receiver, _) = self.waiters.remove(0);
             let accepted = self.out.accepted.remove(0);
-            assert_eq!(accepted.receiver, receiver, "first come, first served");
+            assert_eq!(accepted.receiver, receiver, "receivers get sessions in the order of their requests");
             assert_eq!(accepted.held, HeldSession { session: session(n), locked_until: until });
             self.hold(Hold { receiver, session: n, until });
         }

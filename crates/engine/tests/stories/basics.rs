@@ -103,7 +103,7 @@ fn a_release_does_not_count_and_a_deferral_does() {
     assert_eq!(delivery.message.delivery_count, 0);
     let until = delivery.message.locked_until;
     let mut token = delivery.token;
-    // More often than the queue permits failed deliveries.
+    // These are more deliveries than the queue permits failed ones.
     for count in 1..=5 {
         story.settle_token(MAIN, token, DEFER).unwrap();
         let seen = story.engine.peek(story.queue, MAIN, seq(1), 1).unwrap().remove(0);
@@ -445,7 +445,7 @@ fn a_moved_body_frees_the_log_and_a_settled_one_its_cold_segment() {
     assert!(story.engine.move_body(queue, seq(1), from, standalone(4, 0), &mut story.out));
     assert!(
         !story.engine.move_body(queue, seq(1), from, standalone(4, 1), &mut story.out),
-        "it is at another place by now"
+        "the body is at another place by now"
     );
     assert_eq!(story.engine.oldest_log_body(), Some(CommitGroupNumber(2)));
     assert!(story.out.freed.is_empty());

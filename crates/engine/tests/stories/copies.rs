@@ -178,7 +178,7 @@ fn a_scheduled_message_waits_in_the_topic_and_matches_the_rules_when_it_is_due()
     let cancelled = story.send_to(topic, said).unwrap();
     assert_ne!(number, cancelled);
     story.engine.cancel_scheduled(story.now, topic, &[cancelled], &mut story.out).unwrap();
-    // Others are sent in between, so its body is before theirs.
+    // Other messages are sent in between, so its body is before theirs.
     story.publish(topic, &[]);
     story.engine.delete_queue(story.now, &subscription_name("early"), &mut story.out).unwrap();
     let late = story.subscribe("late", Some(rule("r", sql("a = 1"))));
@@ -206,11 +206,7 @@ fn a_topic_drops_duplicates_scheduled_or_not() {
     let number = story.send_to(topic, later).unwrap();
     story.restart();
     story.send_to(topic, id("a")).unwrap();
-    assert_eq!(
-        story.send_to(topic, id("b")),
-        Ok(number),
-        "for a duplicate it is the number of the first message"
-    );
+    assert_eq!(story.send_to(topic, id("b")), Ok(number), "a duplicate gets the number of the first message");
     story.wait(secs(10));
     assert_eq!(story.count(one), 2);
     story.send_to(topic, id("b")).unwrap();
@@ -356,7 +352,7 @@ fn an_idle_topic_stays_as_long_as_a_subscription_is_used() {
     let receiver = story.attach_to(one, MAIN, 1, ReceiveMode::PeekLock, 1);
     story.wait(secs(600));
     assert!(story.engine.queue(topic).is_some() && story.engine.queue(one).is_some());
-    assert_eq!(story.engine.queue(two), None, "its own use counts");
+    assert_eq!(story.engine.queue(two), None, "only the use of a subscription itself keeps it");
     story.detach(receiver.0);
     story.wait(secs(59));
     assert!(story.engine.queue(topic).is_some());
@@ -426,7 +422,7 @@ fn a_shared_body_is_copied_once_when_it_moves() {
     }
     assert_eq!(story.engine.oldest_log_body(), None);
     story.restart();
-    // From one cold segment to another.
+    // The body moves from one cold segment to another.
     for (entity, frees) in entities.into_iter().zip([false, true]) {
         assert!(story.engine.move_body(entity, number, standalone(1, 1), standalone(2, 2), &mut story.out));
         assert_eq!(story.freed(), if frees { vec![standalone(1, 1).to_raw()] } else { vec![] });

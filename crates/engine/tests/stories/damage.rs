@@ -15,7 +15,10 @@ impl Story {
             let instead = BodyRef::in_group(self.group, n * 8).unwrap();
             let lost = (*entity, *sequence_number, *place);
             assert!(self.engine.lose_body(self.now, lost, instead, "a bit", &mut self.out));
-            assert!(!self.engine.lose_body(self.now, lost, instead, "a bit", &mut self.out), "only once");
+            assert!(
+                !self.engine.lose_body(self.now, lost, instead, "a bit", &mut self.out),
+                "a body is lost only once"
+            );
         }
         assert_eq!(self.engine.bodies_in(BodyRange::groups_upto(upto), 1000), []);
         assert_eq!(self.engine.oldest_log_body(), (!found.is_empty()).then_some(self.group));

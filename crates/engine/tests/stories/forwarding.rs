@@ -135,7 +135,7 @@ fn the_attributes_of_a_message_are_forwarded_with_it() {
     assert_eq!(Attributes { origin: None, ..*told }, said);
     story.forward();
     assert_eq!(story.engine.list_sessions(story.now, target, None, 0, 9).unwrap().len(), 1);
-    assert_eq!(story.counts().transfer_dead_letter_count, 1, "the other has no session");
+    assert_eq!(story.counts().transfer_dead_letter_count, 1, "the other message has no session");
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_queue_that_forwards_to_itself_ends_with_dead_letters() {
             dead.details.and_then(|details| details.origin).map_or(0, |origin| origin.hop_count),
             hops
         );
-        assert_eq!(story.counts().message_count(), 1, "it is not a duplicate of itself");
+        assert_eq!(story.counts().message_count(), 1, "a message is not a duplicate of itself");
         story.restart();
     }
 }

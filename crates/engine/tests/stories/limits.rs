@@ -17,12 +17,12 @@ fn a_message_id_that_was_seen_within_the_window_is_dropped() {
     let mut story = with_window();
     assert_eq!(story.send_with(id("a")), Ok(seq(1)));
     assert_eq!(story.send_with(id("b")), Ok(seq(2)));
-    assert_eq!(story.send_with(id("a")), Ok(seq(1)), "accepted, without effect");
+    assert_eq!(story.send_with(id("a")), Ok(seq(1)), "a duplicate is accepted, without effect");
     let delivery = story.receive(MAIN).unwrap();
     story.settle(&delivery, Settlement::Complete).unwrap();
     story.restart();
     story.now = story.now + secs(59);
-    assert_eq!(story.send_with(id("a")), Ok(seq(1)), "detected even when the message is gone");
+    assert_eq!(story.send_with(id("a")), Ok(seq(1)), "a duplicate is detected even when the message is gone");
     story.now = story.now + secs(1);
     assert_eq!(story.send_with(id("a")), Ok(seq(3)));
     assert_eq!(story.send_with(Attributes::default()), Ok(seq(4)));
@@ -41,7 +41,7 @@ fn of_equal_ids_in_a_batch_only_the_first_message_is_kept() {
     assert_eq!(sent, Ok(vec![seq(1), seq(1), seq(2)]));
 }
 
-// It does not fit in a record, so a journal with it could not be decoded.
+// An oversized id does not fit in a record, so a journal with it could not be decoded.
 #[test]
 fn an_oversized_message_id_is_rejected() {
     let mut story = with_window();
@@ -195,6 +195,9 @@ fn large_messages_are_deferred_and_received_by_number_in_portions() {
         let (now, queue, mode) = (story.now, story.queue, ReceiveMode::PeekLock);
         story.engine.receive_deferred(now, queue, MAIN, numbers, mode, None, 7, &mut story.out)
     };
-    assert!(matches!(receive(&numbers), Err(Error::TooMuch { .. })), "their fronts are loaded at once");
+    assert!(
+        matches!(receive(&numbers), Err(Error::TooMuch { .. })),
+        "the fronts of all messages are loaded at once"
+    );
     assert_eq!(receive(&numbers[..8]).unwrap().len(), 8);
 }

@@ -1,6 +1,6 @@
 //! Each rule of a queue as a short scenario. The test names state the rules.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod basics;
 mod copies;

@@ -75,7 +75,7 @@ fn a_receive_invalidates_the_receipt_of_the_message() {
     };
     assert_eq!(story.delete(put.token), Err(lost.clone()));
     story.settle(&delivery, ABANDON).unwrap();
-    assert_eq!(story.delete(put.token), Err(lost), "it stays invalid when the message returns");
+    assert_eq!(story.delete(put.token), Err(lost), "the receipt stays invalid when the message returns");
     story.restart();
 }
 
@@ -185,7 +185,7 @@ fn messages_too_large_for_a_response_are_left_for_receivers() {
     assert_eq!(
         taken_numbers(&story.take_messages(5, 10)),
         [2, 4],
-        "they return, and not behind the large ones"
+        "the messages return, and not behind the large ones"
     );
     assert_eq!(story.counts().message_count(), 4);
     story.restart();

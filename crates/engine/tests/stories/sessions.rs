@@ -139,7 +139,7 @@ fn a_session_with_an_expired_lock_is_lost_and_its_messages_return() {
     story.now = story.now + secs(30);
     let (now, queue, id) = (story.now, story.queue, session("a"));
     let late = story.settle(&deliveries[1], Settlement::Complete);
-    assert!(matches!(late, Err(Error::SessionLockLost { .. })), "even before the tick");
+    assert!(matches!(late, Err(Error::SessionLockLost { .. })), "the lock is lost even before the tick");
     let late = story.engine.session_state(now, queue, &id, ReceiverId(1));
     assert!(matches!(late, Err(Error::SessionLockLost { .. })));
     story.wait(secs(0));
@@ -189,7 +189,7 @@ fn session_ids_are_compared_without_case_and_shown_as_first_sent() {
     assert_eq!(
         (held.session.as_str(), held.locked_until),
         ("ORDER 7", until),
-        "in the spelling of the holder"
+        "the id is in the spelling of the holder"
     );
     story.send_in_session("Order 7", 1);
     story.send_in_session("order 7", 1);
@@ -385,7 +385,7 @@ fn settlements_can_be_bound_to_a_session() {
     };
     assert!(
         matches!(settle("b", &tokens[1..]), Err(Error::SessionLockLost { .. })),
-        "another receiver holds it"
+        "another receiver holds the session"
     );
     assert!(matches!(settle("a", &tokens), Err(Error::LockLost { .. })));
     assert_eq!(settle("a", &tokens[..1]), Ok(()));

@@ -49,7 +49,7 @@ fn messages_due_in_one_tick_are_delivered_in_the_order_of_their_times() {
     story.wait(secs(60));
     story.attach(MAIN, 1, ReceiveMode::PeekLock, 9);
     let bodies: Vec<_> = story.deliver().iter().map(|delivery| delivery.message.body).collect();
-    assert!(bodies[0] > bodies[2] && bodies[1] > bodies[0], "2, 3, 1");
+    assert!(bodies[0] > bodies[2] && bodies[1] > bodies[0], "the messages are in the order 2, 3, 1");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn deferred_messages_expire_and_scheduled_ones_from_their_due_time() {
     story.send_with(later).unwrap();
     story.now = story.now + secs(5);
     let late = story.receive_deferred(&[1], ReceiveMode::PeekLock);
-    assert!(matches!(late, Err(Error::NotFound { .. })), "even before the tick");
+    assert!(matches!(late, Err(Error::NotFound { .. })), "the message has expired even before the tick");
     story.wait(secs(0));
     assert_eq!(story.numbers(MAIN), [2]);
     story.wait(secs(3));

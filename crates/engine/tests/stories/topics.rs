@@ -168,7 +168,7 @@ fn the_largest_changes_survive_a_restart() {
 }
 
 #[test]
-fn a_rule_that_fails_dead_letters_or_does_not_match() {
+fn a_rule_that_fails_dead_letters_the_message_or_does_not_match() {
     let (mut story, topic) = topic();
     let fails = || Some(rule("r", sql("Priority > 3"), None));
     let strict = subscribe(&mut story, "strict", settings(), fails());
@@ -186,7 +186,7 @@ fn a_rule_that_fails_dead_letters_or_does_not_match() {
 }
 
 #[test]
-fn an_action_with_an_invalid_value_dead_letters() {
+fn an_action_with_an_invalid_value_dead_letters_the_copy() {
     let (mut story, topic) = topic();
     let action = "SET sys.TimeToLive = '-PT1S'";
     let a = subscribe(&mut story, "a", settings(), Some(rule("r", Filter::True, Some(action))));
@@ -398,7 +398,7 @@ fn a_subscription_forwards_its_copies() {
     subscribe(&mut story, "a", forwards, Some(rule("r", Filter::True, Some("SET color = 'red'"))));
     story.send_to(topic, Attributes::default()).unwrap();
     story.forward();
-    let [message] = &story.peek_in(queue, MAIN)[..] else { panic!("one message") };
+    let [message] = &story.peek_in(queue, MAIN)[..] else { panic!("the queue has one message") };
     assert!(
         changes(message).contains(&Change::SetUser { name: "color".to_owned(), value: Value::text("red") })
     );

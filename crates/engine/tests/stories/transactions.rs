@@ -38,7 +38,7 @@ fn a_commit_settles_and_sends_here_and_elsewhere() {
     let on_the_way = story.engine.outgoing(Placement::default().of(&far), 9, u64::MAX);
     assert_eq!((on_the_way.len(), &on_the_way[0].target), (2, &far));
     assert_eq!(on_the_way, before);
-    assert_eq!(on_the_way[0].attributes.origin, None, "it was sent there, not forwarded");
+    assert_eq!(on_the_way[0].attributes.origin, None, "the message was sent there, not forwarded");
     story.engine.transferred(Placement::default().of(&far), 2, &mut story.out);
     assert_eq!(story.counts().transfer_count, 0);
 }
@@ -56,7 +56,11 @@ fn the_attributes_of_a_message_to_another_shard_travel_with_it() {
     sends[0].1.attributes = Some(Box::new(said.clone()));
     commit(&mut story, Transaction { settles: vec![], sends, ..Transaction::default() }).unwrap();
     story.wait(secs(60));
-    assert_eq!(story.counts().transfer_count, 1, "it becomes due and expires at its target, not in transit");
+    assert_eq!(
+        story.counts().transfer_count,
+        1,
+        "the message becomes due and expires at its target, not in transit"
+    );
     story.restart();
     assert_eq!(*story.engine.outgoing(Placement::default().of(&far_away()), 1, 1)[0].attributes, said);
 }
@@ -162,11 +166,11 @@ fn a_message_scheduled_in_a_transaction_has_the_number_reserved_before_the_commi
     assert_eq!(
         story.engine.oldest_log_body(),
         Some(CommitGroupNumber(2)),
-        "its body is after that of number 4"
+        "the body of the message is after that of number 4"
     );
     story.wait(secs(61));
     story.deliver();
-    assert_eq!(story.numbers(MAIN), [4, 5], "it moves to the end when it is due");
+    assert_eq!(story.numbers(MAIN), [4, 5], "the message moves to the end when it is due");
     story.restart();
 }
 

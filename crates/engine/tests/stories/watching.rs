@@ -32,7 +32,7 @@ fn a_watcher_gets_the_head_at_once_and_then_only_changes() {
     story.send(1);
     assert_eq!(told(&mut story), [], "the head is the same");
     let taker = story.attach(MAIN, 2, ReceiveMode::PeekLock, 1);
-    assert_eq!(told(&mut story), [(1, Some(2))], "another receiver has taken it");
+    assert_eq!(told(&mut story), [(1, Some(2))], "another receiver has taken the first message");
     story.engine.watch(watcher, Some(8));
     assert_eq!(told(&mut story), [(1, Some(2))], "a new request repeats the report");
     story.engine.watch(watcher, None);
@@ -51,7 +51,7 @@ fn a_message_that_returns_is_the_head_again() {
     story.engine.set_credit(taker, 1);
     assert_eq!(told(&mut story), [(1, Some(2))]);
     story.now = story.now + secs(31);
-    assert_eq!(told(&mut story), [(1, Some(1))], "its lock has expired");
+    assert_eq!(told(&mut story), [(1, Some(1))], "the lock on the message has expired");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_run_ends_where_messages_are_less_urgent() {
     assert_eq!(story.out.drained, [Drained { receiver, unused_credit: 0 }]);
     let head = Head { sequence_number: seq(3), urgency: story.now };
     assert_eq!(story.out.heads, [HeadChange { receiver, serial: 7, head: Some(head) }]);
-    assert_eq!(story.engine.credit(receiver), 0, "nothing stands");
+    assert_eq!(story.engine.credit(receiver), 0, "no credit is left");
     story.engine.take_run(receiver, 1, None);
     assert_eq!(numbers(&story.deliver()), [3]);
     story.engine.take_run(receiver, 5, Some(first));
@@ -83,7 +83,7 @@ fn watching_ends_with_the_receiver_and_with_the_queue() {
     story.engine.detach_receiver(story.now, watcher, &mut story.out);
     assert_eq!(told(&mut story), []);
     let again = story.attach(MAIN, 1, ReceiveMode::PeekLock, 0);
-    assert_eq!(told(&mut story), [], "a later receiver of the number has not requested it");
+    assert_eq!(told(&mut story), [], "a later receiver with the same number has not requested reports");
     story.engine.watch(again, Some(1));
     let other = story.attach(SubQueue::DeadLetter, 2, ReceiveMode::PeekLock, 0);
     story.engine.watch(other, Some(1));
@@ -105,8 +105,8 @@ fn a_queue_over_its_rate_has_no_head_until_the_rate_permits_one() {
     story.send(2);
     assert_eq!(told(&mut story), [(1, Some(1))]);
     story.engine.take_run(receiver, 5, None);
-    assert_eq!(told(&mut story), [(1, None)], "one may start in a second");
-    let next = story.engine.next_deadline().expect("the engine has a deadline for it");
+    assert_eq!(told(&mut story), [(1, None)], "the next message may start in a second");
+    let next = story.engine.next_deadline().expect("the engine has a deadline for the next message");
     assert!(next <= story.now + secs(1));
     story.now = next;
     assert_eq!(told(&mut story), [(1, Some(2))]);
@@ -136,23 +136,27 @@ fn a_receiver_at_its_limit_gets_the_head_again_when_it_has_room() {
     watching(&mut story, 2);
     story.send(6);
     story.engine.take_run(receiver, 5, None);
-    assert_eq!(told(&mut story), [(1, Some(3)), (2, Some(3))], "it holds two, which is its limit");
+    assert_eq!(
+        told(&mut story),
+        [(1, Some(3)), (2, Some(3))],
+        "the receiver holds two messages, which is its limit"
+    );
     story.engine.take_run(receiver, 5, None);
     assert_eq!((told(&mut story), story.out.drained.len()), (vec![], 1));
     // Both messages are dead-lettered, and the head stays.
     story.now = story.now + secs(31);
-    assert_eq!(told(&mut story), [(1, Some(3))], "only the receiver that had no room");
+    assert_eq!(told(&mut story), [(1, Some(3))], "only the receiver that had no room gets the head again");
     story.engine.take_run(receiver, 1, None);
     let taken = story.deliver();
     assert_eq!(numbers(&taken), [3]);
-    assert_eq!(told(&mut story), [], "the delivery reports it");
+    assert_eq!(told(&mut story), [], "the delivery has reported the new head");
     story.settle(&taken[0], Settlement::Complete).unwrap();
-    assert_eq!(told(&mut story), [], "it had room");
-    // Its settlements are long ago: its limit is two again.
+    assert_eq!(told(&mut story), [], "the receiver had room");
+    // The settlements of the receiver are long ago: its limit is two again.
     story.now = story.now + secs(1);
     story.engine.take_run(receiver, 2, None);
     assert_eq!(told(&mut story), [(1, Some(6)), (2, Some(6))]);
     let more = ordered(OrderSettings { max_outstanding: 3, ..order });
     story.engine.update_queue(story.now, &crate::story::name("orders"), more, &mut story.out).unwrap();
-    assert_eq!(told(&mut story), [(1, Some(6))], "it may hold more");
+    assert_eq!(told(&mut story), [(1, Some(6))], "the receiver may hold more");
 }

@@ -4,7 +4,7 @@
 //! all copies share their body, and a body in a cold segment is freed once, with its last copy; and that a crash at any
 //! point restores the same bytes.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod model;
 mod world;

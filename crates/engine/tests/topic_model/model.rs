@@ -71,7 +71,7 @@ impl RuleKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelMessage {
-    /// Unique; the engine gets it as the size.
+    /// The unique id of the message, which the engine gets as the size.
     pub(crate) id: u32,
     pub(crate) p: Option<i64>,
     pub(crate) session: Option<String>,
@@ -82,7 +82,7 @@ pub(crate) struct ModelMessage {
 pub(crate) struct Copy {
     pub(crate) number: u64,
     pub(crate) message: ModelMessage,
-    /// The rule whose action has changed it.
+    /// The rule whose action has changed the copy.
     pub(crate) rule: Option<String>,
     pub(crate) is_dead: bool,
     pub(crate) lock: Option<LockToken>,

@@ -157,7 +157,11 @@ impl World {
         let mut freed: Vec<_> = self.out.freed.drain(..).map(|body| body.place.to_raw()).collect();
         freed.sort_unstable();
         let now = self.model.cold_bodies();
-        assert_eq!(freed, before.difference(&now).copied().collect::<Vec<_>>(), "freed bodies");
+        assert_eq!(
+            freed,
+            before.difference(&now).copied().collect::<Vec<_>>(),
+            "exactly the bodies without messages are freed"
+        );
     }
 
     fn next_group(&self) -> CommitGroupNumber {
@@ -462,7 +466,7 @@ impl World {
 
     pub(crate) fn check(&mut self) {
         let cold: Vec<_> = self.engine.standalone_bodies().map(|body| body.place.to_raw()).collect();
-        assert_eq!(cold.len(), cold.iter().collect::<BTreeSet<_>>().len(), "each is reported once");
+        assert_eq!(cold.len(), cold.iter().collect::<BTreeSet<_>>().len(), "each body is reported once");
         assert_eq!(cold.into_iter().collect::<BTreeSet<_>>(), self.model.cold_bodies());
         assert_eq!(self.engine.oldest_log_body(), self.model.oldest_log_body());
         for topic in &self.model.topics {

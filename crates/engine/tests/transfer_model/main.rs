@@ -5,7 +5,7 @@
 //! never delivered again, and that the order is kept along the way; whatever crashes when, and however often a message
 //! is transferred again.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod shard;
 mod world;

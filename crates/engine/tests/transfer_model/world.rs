@@ -26,7 +26,8 @@ pub(crate) struct Plan {
     dead_letters_to: Option<usize>,
 }
 
-/// 0 forwards to the other shard and back to 2; 3 and 4 are a circle; the dead letters of 2 and 5 are forwarded.
+/// The queues: 0 forwards to 1 in the other shard, which forwards back to 2; 3 and 4 are a circle; the dead letters of
+/// 2, 4 and 5 are forwarded.
 pub(crate) const QUEUES: [Plan; 6] = [
     Plan { shard: 0, forward_to: Some(1), dead_letters_to: None },
     Plan { shard: 1, forward_to: Some(2), dead_letters_to: None },
@@ -147,7 +148,7 @@ impl World {
 
     fn dead_letter(&mut self, queue: usize) {
         let Some(delivery) = self.receive(queue, MAIN, ReceiveMode::PeekLock) else { return };
-        // It may return by another route, behind others.
+        // The message may return by another route, behind others.
         self.path.retain(|id| *id != delivery.message.size_bytes);
         let shard = &mut self.shards[QUEUES[queue].shard];
         let settlement =

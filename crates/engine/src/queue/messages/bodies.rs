@@ -19,7 +19,7 @@ impl Messages {
         }
     }
 
-    /// Sets the new place of a body, in a cold segment; returns the old body if that was in one too.
+    /// Sets the new place of a body, in a cold segment. Returns the old body if it was in a cold segment too.
     pub(crate) fn move_body(
         &mut self,
         number: SequenceNumber,
@@ -43,7 +43,7 @@ impl Messages {
         Ok(from.is_standalone().then_some(ColdBody { place: from, size_bytes: entry.size_bytes }))
     }
 
-    /// Replaces the body; returns the old one if that was in a cold segment.
+    /// Replaces the body. Returns the old body if it was in a cold segment.
     pub(crate) fn replace_body(
         &mut self,
         number: SequenceNumber,

@@ -72,7 +72,7 @@ impl Messages {
         slots.into_iter().for_each(|slot| self.refresh(Some(slot)));
     }
 
-    /// Assigns the message to its lane; does nothing without an order.
+    /// Assigns the message to its lane. Does nothing without an order.
     pub(crate) fn enter(&mut self, entry: &mut MessageRow, key: Option<&LaneKey>) {
         entry.lane = self.order.as_mut().map(|order| match key {
             Some(key) => order.open(key),
@@ -105,7 +105,8 @@ impl Messages {
         }
     }
 
-    /// Returns whether a rate holds up the first message of a session, and makes its holder wait until then.
+    /// Returns whether a rate holds up the first message of a session. If so, the holder waits until the rate permits
+    /// the message.
     pub(crate) fn hold_up(&mut self, now: Timestamp, session: SessionSlot, number: SequenceNumber) -> bool {
         let lane = self.get(number).and_then(|entry| entry.lane);
         let Some((order, lane)) = self.order.as_mut().zip(lane) else { return false };
@@ -129,7 +130,8 @@ impl Messages {
         }
     }
 
-    /// Returns when the message with this number was enqueued; if it is gone, when the next one was.
+    /// Returns the time at which the message with this number was enqueued; if the message is gone, that of the next
+    /// message.
     pub(crate) fn came(&self, number: u64) -> Timestamp {
         came_or_after(&self.table, number)
     }

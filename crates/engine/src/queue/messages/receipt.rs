@@ -16,8 +16,8 @@ impl Messages {
         self.receipt_of(number).is_some()
     }
 
-    /// Permits the holder of `nonce` to change the message from now on. With a time, no other receiver gets it before
-    /// that.
+    /// Permits the holder of `nonce` to change the message from now on. If there is a time, no other receiver gets the
+    /// message before it.
     pub(crate) fn give_receipt(
         &mut self,
         number: SequenceNumber,
