@@ -15,9 +15,9 @@ use crate::hub_audit;
 use crate::log::{Counted, Event, Part, Peeked, QueueIndex, Seen, SessionNumber};
 use crate::scenario::{Rule, Scenario};
 
-/// After this time without a delivery, a queue counts as empty.
+/// The time without a delivery after which a queue counts as empty.
 const EMPTY_AFTER: Duration = Duration::from_secs(10);
-/// The same for a session; shorter than any session's lock.
+/// The time without a delivery after which a session counts as empty; shorter than any session's lock.
 const SESSION_EMPTY_AFTER: Duration = Duration::from_secs(1);
 const CREDIT: u32 = 50;
 const PEEK_COUNT: u32 = 200;

@@ -34,7 +34,7 @@ pub(crate) use producer::produce;
 pub(crate) use purger::purge;
 pub(crate) use session::consume_sessions;
 
-/// A client that has waited this long for one answer drops its connection.
+/// The longest time that a client waits for one answer. Then it drops its connection.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE_MS_MAX: u64 = 2_000;
 
@@ -63,7 +63,7 @@ pub(crate) struct Party {
     pub(crate) name: Arc<str>,
     pub(crate) rng: Rng,
     connection_count: u32,
-    /// A connection that is kept for the next request.
+    /// The connection that is kept for the next request.
     kept: Option<Connected>,
 }
 
@@ -78,7 +78,8 @@ pub(crate) struct Connected {
 }
 
 impl Drop for Connected {
-    /// Clients may leave in any way; a socket closed by a dying process is the most abrupt one.
+    /// Cuts the connection. Clients may leave in any way, and this is the most abrupt one: the socket of a process that
+    /// dies.
     fn drop(&mut self) {
         self.log.add(&self.name, Event::Broken { connection: self.connection });
         self.wire.cut();
@@ -178,8 +179,8 @@ impl Party {
         self.log(Event::Attaching { link, queue, part, run, connection });
     }
 
-    /// Sends a request over AMQP, on the kept connection or on a new one. `Err(None)`: the outcome is unknown, and the
-    /// connection is dropped.
+    /// Sends a request over AMQP, on the kept connection or on a new one. `Err(None)` means that the outcome is unknown
+    /// and the connection is dropped.
     pub(crate) async fn over_wire<T>(
         &mut self,
         question: impl AsyncFnOnce(&Client) -> Result<T, Error>,

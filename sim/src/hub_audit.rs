@@ -12,7 +12,7 @@ use crate::scenario::hub::{GROUPS, PLAIN};
 
 const CREDIT: u32 = 1000;
 const WINDOW_BYTES: i64 = 4 << 20;
-/// After this time without an event, a reader is at the end of a partition.
+/// The time without an event after which a reader is at the end of a partition.
 const SILENCE: Duration = Duration::from_secs(5);
 const TRIES_MAX: u32 = 200;
 
@@ -27,7 +27,7 @@ pub(crate) async fn create(
     created.map(|_| ()).map_err(|why| format!("{}: {why}", hub.name))
 }
 
-/// After the storm: shares the partitions in calm conditions, then reads them to the end.
+/// Shares the partitions in calm conditions after the storm, then reads them to the end.
 pub(crate) async fn settle(mut party: Party) {
     if let Some(processors) = party.hub().processors.clone() {
         let manager = Party::new(&party.world, "manager", party.rng.fork());

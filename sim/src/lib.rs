@@ -1,5 +1,5 @@
 //! The whole broker in one process on virtual time, disk and network: many clients, one seed, and an oracle that judges
-//! what they saw.
+//! their observations.
 //!
 //! A run draws a [`Scenario`] from its seed, runs the storm, ends all faults, and drains the queues. The same seed
 //! gives the same log, byte for byte, so every finding can be reproduced. Nothing here sleeps in real time, and only

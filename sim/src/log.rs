@@ -14,11 +14,11 @@ use crate::scenario::Target;
 pub use blobs::{BlobChange, BlobEvent, FoundBlob, LeaseWish};
 pub use hub::{EventNumber, Fate, HubEvent, Numbered, Owned, ReadEnd, ReadEvent, Refusal, Stage};
 
-/// A message as its sender names it; unique in a run. A message that is sent to a topic has a number, and so has each
-/// copy of it.
+/// The number by which a sender identifies a message; unique in a run. A message that is sent to a topic has a number,
+/// and so has each copy of it.
 pub type MessageNumber = u32;
 
-/// A queue of the scenario.
+/// The index of a queue in the scenario.
 pub type QueueIndex = usize;
 
 /// The sub-queue in which a message was seen.
@@ -36,7 +36,7 @@ pub type SessionNumber = u32;
 pub struct Terms {
     pub session: Option<SessionNumber>,
     pub time_to_live_ms: Option<u64>,
-    /// The earliest delivery, in world time.
+    /// The due time, in world time. The message is not delivered earlier.
     pub due_ms: Option<u64>,
     pub transaction: Option<u32>,
 }
@@ -50,7 +50,7 @@ pub enum Answer {
         lock_lost: bool,
         why: String,
     },
-    /// No answer: it may have happened.
+    /// There is no answer, and the request may have been executed.
     Unknown,
 }
 
@@ -59,19 +59,19 @@ pub enum Answer {
 pub struct Seen {
     pub queue: QueueIndex,
     pub part: Part,
-    /// `None`: no client has sent such a message.
+    /// The message; `None` if no client has sent it.
     pub message: Option<MessageNumber>,
     pub sequence_number: u64,
-    /// `None` in mode receive-and-delete.
+    /// The lock token; `None` in mode receive-and-delete.
     pub token: Option<LockToken>,
-    /// By the broker's clock.
+    /// The end of the lock, by the broker's clock.
     pub locked_until_ms: u64,
     pub delivery_count: u32,
     /// The run of the broker that delivered it.
     pub run: u32,
     pub is_intact: bool,
     pub dead_letter_reason: Option<String>,
-    /// It was requested by number, not delivered on a link.
+    /// Whether the message was requested by number instead of delivered on a link.
     pub by_number: bool,
     pub session: Option<SessionNumber>,
     /// The hold of a session under which it was delivered.
@@ -101,7 +101,7 @@ pub struct Counted {
     pub deferred: u64,
     pub dead_letter: u64,
     pub scheduled: u64,
-    /// Messages in transfer to another queue, or rejected there.
+    /// The number of messages in transfer to another queue, or rejected there.
     pub transfers: u64,
 }
 
@@ -127,7 +127,7 @@ pub enum Event {
     Settling { request: u32, token: LockToken, outcome: Outcome, transaction: Option<u32> },
     Settled { request: u32, answer: Answer },
     Renewing { request: u32, token: LockToken },
-    /// With the new end of the lock, by the broker's clock.
+    /// A lock is renewed. `until_ms` is its new end, by the broker's clock.
     Renewed { request: u32, answer: Answer, until_ms: u64 },
     /// A transaction is committed. A transaction that is never committed must have no effect.
     Committing { transaction: u32 },

@@ -35,7 +35,7 @@ const LONG_WORK_ONE_IN: u32 = 8;
 /// A fault of the machine.
 #[derive(Debug)]
 pub(crate) enum Blow {
-    /// The process dies; the disk keeps what was written.
+    /// The process dies; the disk keeps all writes.
     Kill,
     /// The machine loses power; the disk keeps some of the unsynced writes.
     PowerCut,
@@ -43,10 +43,10 @@ pub(crate) enum Blow {
     Stop,
     /// A future step of the disk fails.
     Break(Fault, u64),
-    /// The remaining space on the disk; `None` for no limit.
+    /// The space on the disk is limited to this many bytes; `None` ends the limit.
     Fill(Option<u64>),
     Stall(Duration),
-    /// Ends all faults.
+    /// All faults end.
     Calm,
 }
 
@@ -59,7 +59,7 @@ struct Mood {
 struct MoodState {
     rng: Rng,
     commit_ms_max: u64,
-    /// The longest time for reading or moving bodies; 0: no time at all.
+    /// The longest time for reading or moving bodies; 0 if that takes no time.
     work_ms_max: u64,
     stalled_until: Instant,
 }
@@ -103,12 +103,12 @@ pub(crate) struct Machine {
     wal: WalConfig,
     rng: Rng,
     clock_step_ms_max: u64,
-    /// Bodies are read and moved in the background, not at once.
+    /// Whether bodies are read and moved in the background, not at once.
     does_work_take_time: bool,
     wall_offset_ms: i64,
     run: u32,
     is_calm: bool,
-    /// The disk was damaged in a way that may end a process.
+    /// Whether the disk was damaged in a way that may end a process.
     is_disk_harmed: bool,
     trouble_count: u32,
 }
@@ -122,7 +122,7 @@ pub(crate) struct Office {
 #[derive(Default)]
 struct OfficeState {
     broker: Option<(Broker, u32)>,
-    /// One sender for each visitor, so that visitors see the end in the order in which they arrived.
+    /// One sender for each visitor, so that visitors observe the end in the order in which they arrived.
     visitors: Vec<oneshot::Sender<()>>,
 }
 
@@ -249,7 +249,8 @@ impl Machine {
         self.log.add(&self.party, Event::Trouble { what });
     }
 
-    /// A disk with injected faults may keep a broker from starting; a healthy disk may not.
+    /// Logs that the broker could not start. A healthy disk must not keep it from starting; a disk with injected faults
+    /// may.
     fn note_failed_start(&mut self, why: &str) {
         let run = self.run;
         if self.is_disk_harmed {

@@ -31,7 +31,7 @@ struct Listener {
     accepted: mpsc::UnboundedSender<Endpoint>,
 }
 
-/// A new connection, and the run of the broker that it leads to.
+/// A new connection, and the number of the run that accepted it.
 pub(crate) struct Dialled {
     pub(crate) endpoint: Endpoint,
     pub(crate) wire: Arc<Wire>,
@@ -60,12 +60,13 @@ impl Network {
         self.state().listener = None;
     }
 
-    /// The process is gone, and its machine closes all connections.
+    /// Cuts all connections of a run whose process is gone, as its machine does.
     pub(crate) fn cut(&self, run: u32) {
         self.take_wires(run).iter().for_each(|wire| wire.cut());
     }
 
-    /// The machine is gone: connections are silent until it is back, and are then unknown to it.
+    /// Silences all connections of a run whose machine is gone. When the machine is back, they are unknown to it, and
+    /// are cut.
     pub(crate) fn silence(&self, run: u32, until_back: Duration) {
         let wires = self.take_wires(run);
         for wire in &wires {

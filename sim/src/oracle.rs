@@ -1,7 +1,7 @@
 //! Judges a run by the observations of its clients. The oracle knows the broker's promises and nothing else of it.
 //!
-//! Without an answer, either outcome may have happened. Lock times are the broker's own, so they are converted to world
-//! time by each run's clock at its start.
+//! Without an answer, either outcome may have happened. Lock times are the broker's own; each run's clock at its start
+//! converts them to world time.
 
 mod blobs;
 mod counting;
@@ -92,8 +92,9 @@ const CHECKERS: [Checker; 27] = [
     limits::send_rates_are_kept,
 ];
 
-/// Whether waiting messages are delivered in order. Judged only where bodies are read in no time: otherwise a message
-/// may be locked while its body is read for a receiver that has left, and the end of that lock is unknown.
+/// The checkers of the order in which waiting messages are delivered. They run only where bodies are read in no time:
+/// otherwise a message may be locked while its body is read for a receiver that has left, and the end of that lock is
+/// unknown.
 const ORDER_CHECKERS: [Checker; 4] = [
     urgency::lanes_keep_their_order,
     urgency::strict_is_strict,

@@ -1,4 +1,5 @@
-//! One connection of the simulated network: two directions of bytes that take their time, come in pieces, fall silent or break.
+//! One connection of the simulated network: two directions of bytes that are delayed, arrive in pieces, fall silent or
+//! break.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,10 +34,10 @@ struct State {
 struct Direction {
     chunks: VecDeque<Chunk>,
     held_bytes: usize,
-    /// Bytes arrive in the order in which they were written.
+    /// The arrival time of the last bytes. Later bytes do not arrive earlier.
     last_arrival: Instant,
     is_closed: bool,
-    /// Nothing arrives any more, and no side gets an error.
+    /// Whether nothing arrives any more, without an error on either side.
     is_silent: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -47,7 +48,7 @@ struct Chunk {
     bytes: Bytes,
 }
 
-/// One side's end.
+/// The end of one side.
 pub(crate) struct Endpoint {
     wire: Arc<Wire>,
     side: usize,
@@ -247,7 +248,7 @@ mod tests {
         near.write_all(b"lost").await.unwrap();
         let mut into = [0; 4];
         let heard = tokio::time::timeout(Duration::from_secs(3600), far.read(&mut into)).await;
-        assert!(heard.is_err(), "silence is no error");
+        assert!(heard.is_err(), "silence must not be an error");
         wire.cut();
         assert_eq!(far.read(&mut into).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(near.write(b"x").await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);

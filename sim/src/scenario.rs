@@ -23,7 +23,7 @@ pub(crate) use topic::{Rule, Subscription, Test, Topic};
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
     pub delay_ms_max: u64,
-    /// One write in this many is delayed for long; 0: none is.
+    /// One write in this many is delayed for long; 0 for none.
     pub storm_one_in: u32,
     pub storm_ms_max: u64,
 }
@@ -35,13 +35,13 @@ impl Weather {
 /// The faults of connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetworkFaults {
-    /// Every connection fails at a random time up to this after it was made.
+    /// The longest time from the start of a connection to its failure; `None` if connections do not fail.
     pub fails_within_ms: Option<u64>,
-    /// Some fail without an error.
+    /// Whether some connections fail without an error.
     pub falls_silent: bool,
 }
 
-/// The faults of the broker's machine. `false` or 0: none.
+/// The faults of the broker's machine. `false` or 0 means that a fault does not happen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MachineFaults {
     pub kills: bool,
@@ -49,14 +49,14 @@ pub struct MachineFaults {
     pub clean_stops: bool,
     /// The average time between two of the above.
     pub every_ms: u64,
-    /// Steps between the wall clocks of two runs.
+    /// The largest step between the wall clocks of two runs.
     pub clock_step_ms_max: u64,
-    /// A step of the disk fails, or the power fails with it.
+    /// Whether steps of the disk fail, alone or together with the power.
     pub disk_errors: bool,
     pub disk_fills: bool,
     pub disk_stall_ms_max: u64,
     pub commit_ms_max: u64,
-    /// The longest time for reading, moving and gathering bodies, in the background; 0: no time.
+    /// The longest time for reading, moving and gathering bodies, in the background; 0 if that takes no time.
     pub disk_work_ms_max: u64,
 }
 
@@ -65,18 +65,18 @@ pub struct MachineFaults {
 pub struct Habits {
     pub complete: u32,
     pub abandon: u32,
-    /// Abandons with a delay.
+    /// Abandons the message with a delay.
     pub delay: u32,
     pub defer: u32,
     pub dead_letter: u32,
     pub release: u32,
     pub renew: u32,
-    /// Holds it until the lock expires, without a settlement.
+    /// Holds the message until its lock expires, without a settlement.
     pub forget: u32,
-    /// Settles at about the end of the lock.
+    /// Settles the message close to the end of its lock.
     pub late: u32,
     pub twice: u32,
-    /// Completes it and sends messages elsewhere, in one transaction.
+    /// Completes the message and sends messages elsewhere, in one transaction.
     pub transact: u32,
 }
 
@@ -107,12 +107,12 @@ pub struct Producer {
     pub batch_max: usize,
     pub burst_max: usize,
     pub body_bytes_max: usize,
-    /// One message in this many has up to this many bytes, and is sent alone; 0: none is.
+    /// One message in this many is large, and is sent alone; 0 for none.
     pub large_one_in: u32,
     pub large_bytes_max: usize,
-    /// The longest time to live of messages; 0: they have none.
+    /// The longest time to live of messages; 0 for none.
     pub lives_ms_max: u64,
-    /// The longest time ahead for scheduled messages; 0: none is scheduled.
+    /// The longest time ahead for scheduled messages; 0 if none is scheduled.
     pub ahead_ms_max: u64,
 }
 
@@ -120,13 +120,13 @@ pub struct Producer {
 pub struct Queue {
     pub name: String,
     pub settings: QueueSettings,
-    /// The number of sessions; 0 for a queue without.
+    /// The number of sessions; 0 for a queue without sessions.
     pub session_count: u32,
 }
 
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Subscriptions are queues too, and come last.
+    /// The queues. Subscriptions are queues too, and are last.
     pub queues: Vec<Queue>,
     pub topics: Vec<Topic>,
     pub producers: Vec<Producer>,
@@ -140,7 +140,7 @@ pub struct Scenario {
     pub peekers: usize,
     pub hub: Option<Hub>,
     pub blobs: Option<Blobs>,
-    /// The average time between two changes of the order of a queue; `None`: orders stay.
+    /// The average time between two changes of the order of a queue; `None` if orders stay.
     pub reorders_every_ms: Option<u64>,
     pub weather: Weather,
     pub network: NetworkFaults,
@@ -185,7 +185,7 @@ impl Scenario {
         }
     }
 
-    /// Returns the number of sessions, 0 for a target without.
+    /// Returns the number of sessions; 0 for a target without sessions.
     pub(crate) fn session_count(&self, target: Target) -> u32 {
         match target {
             Target::Queue(queue) => self.queues.get(queue).map_or(0, |queue| queue.session_count),

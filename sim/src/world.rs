@@ -28,7 +28,7 @@ pub struct Report {
     pub seed: u64,
     pub entries: Vec<LogLine>,
     pub violations: Vec<Violation>,
-    /// Virtual time from the first to the last moment.
+    /// The virtual time from the first to the last moment.
     pub lasted: Duration,
 }
 

@@ -59,9 +59,9 @@ pub(crate) async fn claim(mut party: Party, number: u64) {
 /// The etags and leases that a claimant believes to be current.
 #[derive(Default)]
 struct Claims {
-    /// By blob, the etag that it saw last.
+    /// The etag that the client saw last, by blob.
     known: BTreeMap<u32, u64>,
-    /// By blob, the lease that it requested.
+    /// The lease that the client requested, by blob.
     held: BTreeMap<u32, u64>,
     /// The blob on which another client's lease rejected a change.
     locked_out: Option<u32>,
@@ -191,7 +191,7 @@ pub(crate) async fn look(party: &mut Party, blob: u32) -> Option<Option<FoundBlo
     Some(found)
 }
 
-/// Sends a request. `Err(None)`: the outcome is unknown.
+/// Sends a request. `Err(None)` means that the outcome is unknown.
 async fn call<T>(
     party: &mut Party,
     ask: impl AsyncFnOnce(Broker) -> Result<T, AdminError>,

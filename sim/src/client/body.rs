@@ -59,11 +59,11 @@ fn bytes(number: MessageNumber, size_bytes: usize) -> Bytes {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) number: Option<MessageNumber>,
-    /// The topic that it was sent to.
+    /// The topic to which the message was sent.
     pub(crate) topic: Option<usize>,
     /// The rule that made this copy.
     pub(crate) rule: Option<String>,
-    /// The body is unchanged, and the message has the mark of its rule and no other.
+    /// Whether the body is unchanged, and the message has the mark of its rule and no other.
     pub(crate) is_intact: bool,
 }
 

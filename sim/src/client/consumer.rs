@@ -72,7 +72,7 @@ pub(super) async fn work(
     true
 }
 
-/// Some clients finish their work before they leave; others leave at once.
+/// Leaves the receiver: some clients finish their work before, others leave at once.
 pub(super) async fn leave(party: &mut Party, receiver: Receiver, mut working: JoinSet<()>) {
     if party.rng.bool() {
         let _ = timeout(PATIENCE, async { while working.join_next().await.is_some() {} }).await;

@@ -27,7 +27,7 @@ pub(crate) async fn delete(mut party: Party, queue: QueueIndex, credit: u32) {
     }
 }
 
-/// Receives messages for a while, and then those still in flight. Returns `None` if something was lost.
+/// Receives messages for a while, and then the messages still in flight. Returns `None` if some may be lost.
 async fn take(
     party: &mut Party,
     connected: &Connected,

@@ -10,9 +10,9 @@ use super::{Connected, Party, World, ask, body, session_id};
 use crate::log::{Answer, Event, MessageNumber, Terms};
 use crate::scenario::{Producer, Target};
 
-/// After this many sends a producer reconnects.
+/// The largest number of sends on one connection. Then a producer reconnects.
 const SENDS_PER_CONNECTION_MAX: u32 = 200;
-/// The delay of a repeated send, well inside of every duplicate window.
+/// The longest delay of a repeated send, well inside of every duplicate window.
 const REPEAT_AFTER_MS_MAX: u64 = 4_000;
 
 pub(crate) async fn produce(mut party: Party, spec: Producer) {

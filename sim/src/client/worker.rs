@@ -14,7 +14,7 @@ use super::{Deferred, World, ask, body, seen};
 use crate::log::{Answer, Event, Part, QueueIndex, Seen, SessionNumber, Terms};
 use crate::scenario::{Habits, Target};
 
-/// Messages up to this size fit into an answer.
+/// The largest size of a message that fits into an answer.
 const ANSWERED_BYTES_MAX: usize = 2_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(super) struct Worker {
     pub(super) part: Part,
     pub(super) hold: Option<Hold>,
     pub(super) link: u32,
-    /// The target of its transactions.
+    /// The target of the sends in its transactions.
     pub(super) target: Target,
 }
 

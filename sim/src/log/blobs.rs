@@ -5,11 +5,11 @@ use super::Answer;
 /// A change of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlobChange {
-    /// The blob must not exist yet.
+    /// Creates the blob, which must not exist yet.
     Create {
         value: u64,
     },
-    /// The blob must still have this etag.
+    /// Changes the blob, which must still have this etag.
     Set {
         expected: u64,
         value: u64,
@@ -36,21 +36,21 @@ pub enum LeaseWish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FoundBlob {
     pub etag: u64,
-    /// `None`: no client has written that.
+    /// The value; `None` if no client has written it.
     pub value: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[rustfmt::skip]
 pub enum BlobEvent {
-    /// Under a lease, if the change names one.
+    /// A blob is about to be changed, under a lease if the change names one.
     Changing { request: u32, blob: u32, change: BlobChange, lease: Option<u64> },
-    /// With the new etag.
+    /// The answer to a change, with the new etag.
     Changed { request: u32, answer: Answer, etag: Option<u64> },
     Leasing { request: u32, blob: u32, wish: LeaseWish },
     Leased { request: u32, answer: Answer },
     Looking { request: u32, blob: u32 },
-    /// `None`: there is no blob.
+    /// The answer to a read. `found` is `None` if there is no blob.
     Looked { request: u32, found: Option<FoundBlob> },
 }
 

@@ -5,7 +5,7 @@ use peeklock_broker::hubs::StartAt;
 use super::Answer;
 use crate::scenario::GroupIndex;
 
-/// An event as its publisher names it; unique in a run.
+/// The number by which a publisher identifies an event; unique in a run.
 pub type EventNumber = u32;
 
 /// A producer with its id, and the number of its first event.
@@ -54,9 +54,9 @@ pub enum ReadEnd {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadEvent {
     pub sequence: u64,
-    /// By the broker's clock.
+    /// The enqueued time, by the broker's clock.
     pub enqueued_ms: u64,
-    /// `None`: no client has sent such an event.
+    /// The event; `None` if no client has sent it.
     pub number: Option<EventNumber>,
     pub is_intact: bool,
 }
@@ -65,7 +65,7 @@ pub struct ReadEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
     pub partition: u32,
-    /// Empty: no owner.
+    /// The name of the owner; empty if there is none.
     pub owner: String,
     pub epoch: u64,
     pub etag: u64,
@@ -75,7 +75,7 @@ pub struct Owned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Started,
-    /// Without any notice.
+    /// The instance ended without any notice.
     Crashed,
     /// The instance was asked to stop, and gives up its partitions.
     Stopping,
@@ -84,7 +84,7 @@ pub enum Fate {
     Resumed,
 }
 
-/// The subject of the calm phase, from here on.
+/// The subject of a part of the calm phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// This many instances start without partitions.
@@ -96,11 +96,11 @@ pub enum Stage {
     Join,
     Crash,
     Leave,
-    /// The number of added partitions.
+    /// This many partitions are added.
     Grow {
         added: u32,
     },
-    /// More instances than partitions.
+    /// More instances run than there are partitions.
     Surplus {
         count: usize,
     },
@@ -112,17 +112,17 @@ pub enum Stage {
 pub enum HubEvent {
     Publishing { request: u32, partition: u32, events: Vec<EventNumber>, numbered: Option<Numbered>, size_bytes: u64, run: u32 },
     Published { request: u32, answer: Answer },
-    /// A reader is about to be opened.
-    /// `is_wired`: over the network, so events may have been in flight for a while.
+    /// A reader is about to be opened. If `is_wired`, it uses the network, so events may have been in flight for a
+    /// while.
     Opening { link: u32, group: GroupIndex, partition: u32, start: StartAt, level: Option<i64>, run: u32, is_wired: bool },
     Opened { link: u32 },
-    /// `None`: no answer.
+    /// A reader was not opened. `refusal` is `None` without an answer.
     NotOpened { link: u32, refusal: Option<Refusal> },
     Read { link: u32, events: Vec<ReadEvent> },
     ReadEnded { link: u32, how: ReadEnd },
-    /// An empty owner gives the partition up.
+    /// A partition is about to be claimed. An empty owner gives it up.
     Claiming { request: u32, group: GroupIndex, partition: u32, owner: String, expected: Option<u64> },
-    /// With the current record, if it is known.
+    /// The answer to a claim, with the current record if it is known.
     Claimed { request: u32, answer: Answer, owned: Option<Owned> },
     Listing { request: u32, group: GroupIndex },
     Listed { request: u32, owned: Vec<Owned>, checkpoints: Vec<(u32, u64)> },

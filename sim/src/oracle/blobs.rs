@@ -1,5 +1,5 @@
-//! Blobs with several writers: of the changes that name the current etag exactly one succeeds, confirmed changes stay,
-//! and a lease rejects all other writers.
+//! Checks blobs with several writers: of the changes that name the current etag exactly one succeeds, confirmed changes
+//! stay, and a lease rejects all other writers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ struct Change {
     blob: u32,
     change: BlobChange,
     asked: Moment,
-    /// `None`: it may happen at any time after the request.
+    /// The moment of the answer; `None` if there is none, so that the change may happen at any time after the request.
     answered: Option<Moment>,
     answer: Answer,
     etag: Option<u64>,
@@ -45,7 +45,7 @@ struct Chronicle {
     looks: Vec<Look>,
     /// The change that wrote a value to a blob: each value is written by one change only.
     authors: BTreeMap<(u32, u64), usize>,
-    /// By blob, the changes that certainly happened, with the moment when that was known.
+    /// The changes that certainly happened, by blob, with the moment when that was known.
     happened: BTreeMap<u32, Vec<(usize, Moment)>>,
 }
 
@@ -65,7 +65,7 @@ impl Change {
         }
     }
 
-    /// Returns whether it ended before this moment, with any outcome.
+    /// Returns whether the change ended before this moment, with any outcome.
     fn is_before(&self, moment: Moment) -> bool {
         self.answered.is_some_and(|answered| answered < moment)
     }
@@ -170,7 +170,7 @@ pub(super) fn judge(entries: &[LogLine]) -> Vec<Violation> {
     checkers.iter().flat_map(|check| check(&chronicle)).collect()
 }
 
-/// Of all changes that name an etag, one succeeds.
+/// Checks that exactly one of all changes that name an etag succeeds.
 fn one_change_wins(chronicle: &Chronicle) -> Vec<Violation> {
     let mut winners: BTreeMap<(u32, u64), BTreeSet<Moment>> = BTreeMap::new();
     for blob in chronicle.happened.keys() {
@@ -188,7 +188,7 @@ fn one_change_wins(chronicle: &Chronicle) -> Vec<Violation> {
         .collect()
 }
 
-/// An etag identifies one state of one blob, and every value was written by some client.
+/// Checks that an etag identifies one state of one blob, and that every value was written by some client.
 fn etags_are_unique(chronicle: &Chronicle) -> Vec<Violation> {
     let broken = |what| Violation::new("etags of blobs are unique", None, what);
     let mut violations = Vec::new();
@@ -210,7 +210,7 @@ fn etags_are_unique(chronicle: &Chronicle) -> Vec<Violation> {
     violations
 }
 
-/// A later read finds the confirmed value, or a newer one.
+/// Checks that a later read finds the confirmed value, or a newer one.
 fn what_was_confirmed_stays(chronicle: &Chronicle) -> Vec<Violation> {
     let mut violations = Vec::new();
     for look in &chronicle.looks {
@@ -256,7 +256,7 @@ fn missing(chronicle: &Chronicle, look: &Look, known: &[(&Change, Moment)]) -> O
     lost.next().map(|(change, _)| format!("nobody has deleted it since {change:?}"))
 }
 
-/// A rejection for a stale etag, or for an existing blob, needs an earlier change by another client.
+/// Checks that a rejection for a stale etag, or for an existing blob, follows a change by another client.
 fn refusals_have_reasons(chronicle: &Chronicle) -> Vec<Violation> {
     let is_stale = |change: &&Change| matches!(change.answer, Answer::Refused { lock_lost: true, .. });
     let mut violations = Vec::new();
@@ -301,7 +301,7 @@ impl Chronicle {
     }
 }
 
-/// From the confirmation of a lease on, no other client changes the blob.
+/// Checks that from the confirmation of a lease on, no other client changes the blob.
 fn leases_lock_others_out(chronicle: &Chronicle) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (lease, leasing, end) in chronicle.leases() {
@@ -320,7 +320,7 @@ fn leases_lock_others_out(chronicle: &Chronicle) -> Vec<Violation> {
     violations
 }
 
-/// A rejection without a lease of its own needs a lease that may exist.
+/// Checks that a rejection because of a lease is explained by a lease that may have existed.
 fn lockouts_have_reasons(chronicle: &Chronicle) -> Vec<Violation> {
     let is_locked_out = |change: &&Change| change.lease.is_none() && change.answer.is_about_lease();
     let mut violations = Vec::new();
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_are_judged() {
+    fn wrong_changes_and_rejections_under_leases_are_found() {
         const LEASED: [&str; 1] = ["nobody changes what another has leased"];
         const REASONS: [&str; 1] = ["leases of blobs lock out for good reasons"];
         let sound = || Forge::default().created(1, 10).leased(7).locked_out(set(10, 2)).under(Some(7));

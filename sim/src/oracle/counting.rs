@@ -1,4 +1,5 @@
-//! Delivery counts rise with each failed delivery and each deferral, and reach the dead-letter queue at their limit.
+//! Checks that delivery counts rise with each failed delivery and each deferral, and that a message is dead-lettered at
+//! their limit.
 
 use peeklock_client::Outcome;
 use peeklock_types::PoisonSession;
@@ -32,7 +33,7 @@ pub(super) fn delivery_counts_never_fall(history: &History<'_>) -> Vec<Violation
     violations
 }
 
-/// The delivery counts, whatever the outcome of settlements without an answer.
+/// Returns whether the delivery counts as failed, whatever the outcome of settlements without an answer.
 fn has_failed(delivery: &Delivery) -> bool {
     let has_given_up = delivery.has_done(is_abandon) || delivery.has_done(is_deferral);
     has_given_up || !delivery.attempts.iter().any(|attempt| attempt.may_count())

@@ -61,7 +61,7 @@ impl Forge {
         forge
     }
 
-    /// With the classes high, normal and low.
+    /// Creates a log of a queue with the classes high, normal and low.
     pub(super) fn with_order() -> Self {
         let mut forge = Forge::new();
         let class = |name, priorities| ClassSettings::new(ClassName::parse(name).unwrap(), priorities);
@@ -110,8 +110,8 @@ impl Forge {
         self.received_as(Seen { class, ..self.seen(number, 1) });
     }
 
-    /// With a topic: its first subscription matches everything, its second matches level above 4 and messages that rule
-    /// `b` marks.
+    /// Creates a log with a topic: its first subscription matches everything, its second matches level above 4 and
+    /// messages that rule `b` marks.
     pub(super) fn with_topic() -> Self {
         let mut forge = Forge::new();
         let first = forge.scenario.queues.len();

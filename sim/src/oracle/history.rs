@@ -20,7 +20,7 @@ use orders::Reign;
 use sends::transactions_of;
 use settlements::Settlements;
 
-/// Both sides read clocks in whole milliseconds.
+/// The tolerance between two clocks, because both sides read them in whole milliseconds.
 pub(super) const TOLERANCE_MS: i64 = 2;
 
 pub(super) struct History<'a> {
@@ -41,7 +41,7 @@ pub(super) struct History<'a> {
     pub(super) peeks: Vec<Peek>,
     pub(super) holds: BTreeMap<u32, Hold>,
     pub(super) transactions: BTreeMap<u32, Answer>,
-    /// By queue with receivers in mode receive-and-delete: how many messages each may have missed.
+    /// The number of messages that the receivers in mode receive-and-delete may have missed, by queue.
     pub(super) unseen_max: BTreeMap<QueueIndex, u64>,
     pub(super) counted: BTreeMap<QueueIndex, Counted>,
     pub(super) emptied: BTreeMap<QueueIndex, Counted>,
@@ -52,7 +52,7 @@ struct Run {
     number: u32,
     start_ms: i64,
     end_ms: i64,
-    /// From here on sessions are released.
+    /// The time from which the broker releases sessions, because it stops.
     stopping_ms: i64,
     /// The broker's clock minus the world's.
     offset_ms: i64,
@@ -74,14 +74,14 @@ pub(super) struct Send {
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) queue: QueueIndex,
-    /// The topic it was sent to.
+    /// The topic to which the message was sent.
     pub(super) topic: Option<usize>,
     pub(super) terms: Terms,
-    /// Indices in `History::sends`: a message may be sent again.
+    /// The indices of its sends in `History::sends`: a message may be sent again.
     pub(super) sends: Vec<usize>,
     /// The answer to its cancellation before it was due.
     pub(super) cancelled: Option<Answer>,
-    /// In the order in which the broker made them.
+    /// The deliveries, in the order in which the broker made them.
     pub(super) deliveries: Vec<Delivery>,
 }
 
@@ -92,11 +92,11 @@ pub(super) struct Delivery {
     /// Its position in the log.
     pub(super) log_index: usize,
     pub(super) seen: Seen,
-    /// In world time.
+    /// The time of the lock, in world time.
     pub(super) locked_at_ms: i64,
     pub(super) attempts: Vec<Attempt>,
     pub(super) renewals: Vec<Renewal>,
-    /// Found when all was at rest.
+    /// Whether the message was found when all was at rest.
     pub(super) is_at_rest: bool,
 }
 
@@ -113,7 +113,7 @@ pub(super) struct Attempt {
 pub(super) struct Renewal {
     pub(super) answer: Answer,
     pub(super) answered_ms: i64,
-    /// By the broker's clock.
+    /// The end of the lock, by the broker's clock.
     pub(super) until_ms: i64,
 }
 
@@ -123,9 +123,9 @@ pub(super) struct Hold {
     pub(super) queue: QueueIndex,
     pub(super) session: SessionNumber,
     pub(super) party: Arc<str>,
-    /// In the time of the world.
+    /// The time at which the session was accepted, in world time.
     pub(super) accepted_ms: i64,
-    /// Until then no other client could hold it.
+    /// The time until which no other client could hold the session.
     pub(super) certain_end_ms: i64,
 }
 

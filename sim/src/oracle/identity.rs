@@ -1,4 +1,4 @@
-//! Received messages are the sent ones: none invented, changed, stored twice or in part.
+//! Checks that received messages are the sent ones: none is invented, changed, stored twice or stored in part.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ pub(super) fn nothing_is_stored_twice(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// A rejected message is nowhere. (The loss checker covers partially stored batches.)
+/// Checks that a rejected message is nowhere. The loss checker covers partially stored batches.
 pub(super) fn all_or_nothing(history: &History<'_>) -> Vec<Violation> {
     let is_refused = |send: &usize| {
         history.sends.get(*send).is_some_and(|send| matches!(send.answer, Answer::Refused { .. }))

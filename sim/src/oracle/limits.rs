@@ -1,4 +1,4 @@
-//! The limits of a queue on deliveries and sends.
+//! Checks the limits of a queue on deliveries and sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::locks::certain_end;
 use super::stage::{Pick, stages};
 use crate::log::{Answer, Part};
 
-/// No receiver holds more unsettled messages than the limit, whatever its credit.
+/// Checks that no receiver holds more unsettled messages than the limit, whatever its credit.
 pub(super) fn receivers_hold_no_more_than_they_may(history: &History<'_>) -> Vec<Violation> {
     let mut by_link: BTreeMap<u32, Vec<&Delivery>> = BTreeMap::new();
     for delivery in history.messages.values().flat_map(|message| &message.deliveries) {
@@ -56,8 +56,8 @@ fn settled_lately(deliveries: &[&Delivery], now_ms: i64) -> usize {
         .count()
 }
 
-/// First deliveries are no faster than the rates of the queue, its classes and its tenants. A start of the broker, or
-/// another order, resets the rates.
+/// Checks that first deliveries are no faster than the rates of the queue, its classes and its tenants. A start of the
+/// broker, or another order, resets the rates.
 pub(super) fn rates_are_kept(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for stage in stages(history) {
@@ -86,7 +86,7 @@ pub(super) fn rates_are_kept(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// Longer than a bucket needs to fill.
+/// A time that is longer than a bucket needs to fill.
 const HOUR_MS: i64 = 3_600_000;
 
 /// The subject of a rate.
@@ -106,7 +106,7 @@ fn rates(order: &OrderSettings, pick: &Pick) -> Vec<(Limited, Rate)> {
     rates
 }
 
-/// The drawn tenant classes depend only on the tenant.
+/// Returns the rate of the tenant. The drawn tenant classes depend only on the tenant.
 fn tenant_rate(order: &OrderSettings, pick: &Pick) -> Option<Rate> {
     let tenants = order.tenants.as_ref()?;
     let own = tenants
@@ -122,7 +122,7 @@ struct Bucket {
     at_ms: i64,
 }
 
-/// Times are in whole milliseconds.
+/// The factor by which a rate may be exceeded, because times are in whole milliseconds.
 const SLACK: f64 = 1.001;
 
 impl Bucket {

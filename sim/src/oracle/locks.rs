@@ -1,4 +1,4 @@
-//! One holder at a time, for the duration of the lock, and one settlement.
+//! Checks locks: one holder at a time, for the duration of the lock, and one settlement.
 
 use super::Violation;
 use super::history::{Delivery, History, TOLERANCE_MS};
@@ -20,7 +20,8 @@ pub(super) fn one_holder_at_a_time(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// In the same queue, and not both under one hold of a session, whose end is the end of both.
+/// Returns whether both deliveries are in the same queue, and not under one hold of a session, whose end is the end of
+/// both.
 fn is_same_place(one: &Delivery, other: &Delivery) -> bool {
     let is_one_hold = one.seen.hold.is_some() && one.seen.hold == other.seen.hold;
     (one.seen.queue, one.seen.part) == (other.seen.queue, other.seen.part) && !is_one_hold
@@ -37,7 +38,7 @@ pub(super) fn certain_end(history: &History<'_>, delivery: &Delivery) -> i64 {
     history.lock_end(delivery).min(spoke_at.unwrap_or(i64::MAX))
 }
 
-/// A holder is rejected only when its lock has expired, or when it may have settled before.
+/// Checks that a holder is rejected only when its lock has expired, or when it may have settled before.
 pub(super) fn a_lock_lasts_as_promised(history: &History<'_>) -> Vec<Violation> {
     const PROMISE: &str = "a lock lasts as promised";
     let mut violations = Vec::new();
@@ -71,7 +72,7 @@ pub(super) fn a_lock_lasts_as_promised(history: &History<'_>) -> Vec<Violation> 
     violations
 }
 
-/// Of all settlements of one lock, one succeeds, and only for its holder.
+/// Checks that of all settlements of one lock, one succeeds, and only for its holder.
 pub(super) fn a_lock_is_settled_once(history: &History<'_>) -> Vec<Violation> {
     const PROMISE: &str = "a lock is settled once, by its holder";
     let mut violations = Vec::new();
@@ -96,7 +97,7 @@ pub(super) fn a_lock_is_settled_once(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// A lock was made in its own run, before it was seen, and for the queue's lock duration.
+/// Checks that a lock was made in its own run, before it was seen, and for the queue's lock duration.
 pub(super) fn lock_times_are_true(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (number, message) in &history.messages {

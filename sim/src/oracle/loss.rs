@@ -1,4 +1,4 @@
-//! Confirmed sends are delivered until completed; completed messages never return.
+//! Checks that confirmed messages are delivered until they are completed, and that completed messages never return.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ pub(super) fn nothing_completed_comes_back(history: &History<'_>) -> Vec<Violati
     violations
 }
 
-/// A deferred or dead-lettered message is not delivered as an active one.
+/// Returns a violation if a deferred or dead-lettered message is delivered as an active one.
 fn returns(message: &Message) -> Option<String> {
     let moved =
         |delivery: &Delivery| delivery.has_done(|outcome| matches!(outcome, Outcome::DeadLetter { .. }));
@@ -132,7 +132,7 @@ mod tests {
         assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
         let token = forge.received(1, 1);
         forge.settled(token, Outcome::Complete, Answer::Done);
-        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the other half");
+        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the other half is missing");
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
             assert!(!promises(nothing_confirmed_is_lost, &forge).is_empty());
             forge.took(copy, queue);
         }
-        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the marked copy");
+        assert_eq!(promises(nothing_confirmed_is_lost, &forge).len(), 1, "the marked copy is missing");
         forge.took(number + 3, 2);
         assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
         assert!(promises(nothing_is_invented, &forge).is_empty());

@@ -1,4 +1,4 @@
-//! Sequence numbers follow the order of sends, and peeks show what is stored.
+//! Checks that sequence numbers follow the order of sends, and that peeks show the stored messages.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use super::Violation;
 use super::history::{History, Message, Send, is_complete};
 use crate::log::{MessageNumber, QueueIndex};
 
-/// A send that began after the confirmation of another one has higher numbers; and in a batch they rise.
+/// Checks that a send that began after the confirmation of another one has higher numbers, and that numbers rise in a
+/// batch.
 pub(super) fn sequence_numbers_follow_the_sends(history: &History<'_>) -> Vec<Violation> {
     const PROMISE: &str = "sequence numbers follow the sends";
     let mut violations = Vec::new();

@@ -1,4 +1,4 @@
-//! At rest, a queue's counts equal its contents, and nothing is left after draining.
+//! Checks that at rest a queue's counts equal its contents, and that nothing is left after draining.
 
 use super::Violation;
 use super::history::{Delivery, History};

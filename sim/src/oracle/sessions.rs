@@ -1,4 +1,4 @@
-//! Sessions: one holder, in order, with their own messages and their own state.
+//! Checks sessions: one holder, messages in order, their own messages and their own state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub(super) fn one_holder_per_session(history: &History<'_>) -> Vec<Violation> {
     violations
 }
 
-/// A message that was never delivered comes before every later one of its session.
+/// Checks that a message that was never delivered precedes every later one of its session.
 pub(super) fn sessions_keep_their_order(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut by_session: BTreeMap<(QueueIndex, SessionNumber), Vec<_>> = BTreeMap::new();
@@ -71,7 +71,8 @@ pub(super) fn messages_stay_in_their_session(history: &History<'_>) -> Vec<Viola
     violations
 }
 
-/// A read returns the last value written before the request, or one whose write had no answer yet, or a later one.
+/// Checks that a read returns the last value written before the request, or one whose write had no answer yet, or a
+/// later one.
 pub(super) fn session_state_is_what_was_kept(history: &History<'_>) -> Vec<Violation> {
     let mut states = States::default();
     let mut violations = Vec::new();

@@ -17,15 +17,15 @@ pub(super) struct Pick {
     pub(super) at_ms: i64,
     pub(super) place: u64,
     pub(super) enqueued_ms: i64,
-    /// `None`: unknown.
+    /// The class; `None` if unknown.
     pub(super) class: Option<String>,
     pub(super) tenant: Option<u32>,
-    /// The queue determined its tenant when it was enqueued, and has used the same rule since.
+    /// Whether the queue determined the tenant when the message was enqueued, and has used the same rule since.
     pub(super) has_tenant: bool,
-    /// The order has not changed since it was sent. A message from before the change may be in another lane than its
-    /// tenant's.
+    /// Whether the order has not changed since the message was sent. A message from before the change may be in another
+    /// lane than its tenant's.
     pub(super) is_steady: bool,
-    /// By its delivery count, it was never delivered before.
+    /// Whether the message was never delivered before, by its delivery count.
     pub(super) is_first: bool,
     pub(super) run: u32,
 }
@@ -34,14 +34,15 @@ pub(super) struct Pick {
 #[derive(Clone, Debug)]
 pub(super) struct Wait {
     pub(super) pick: Pick,
-    /// `None`: it was enqueued before all messages with higher numbers, at an unknown time.
+    /// The time since which it certainly waited; `None` if it was enqueued at an unknown time, before all messages with
+    /// higher numbers.
     pub(super) since_ms: Option<i64>,
 }
 
 /// A queue whose messages have locks of their own.
 pub(super) struct Stage {
     pub(super) queue: QueueIndex,
-    /// By time.
+    /// The deliveries, by time.
     pub(super) picks: Vec<Pick>,
     pub(super) waits: Vec<Wait>,
     pub(super) dim: BTreeSet<(i64, i64)>,
@@ -100,7 +101,7 @@ impl Stage {
 }
 
 impl Wait {
-    /// Returns whether it certainly waited at that time.
+    /// Returns whether the message certainly waited at that time.
     pub(super) fn is_at(&self, at_ms: i64) -> bool {
         let is_there = self.since_ms.is_some_and(|since| since + TOLERANCE_MS < at_ms);
         is_there && at_ms < self.pick.at_ms - TOLERANCE_MS

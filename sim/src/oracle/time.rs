@@ -1,5 +1,5 @@
-//! Not before its due time, not after its expiry, and not before the end of its delay. Judged only where the broker's
-//! clock never steps.
+//! Checks that a message is not delivered before its due time, after its expiry, or before the end of its delay. The
+//! checks run only where the broker's clock never steps.
 
 use peeklock_types::RetryPolicy;
 
@@ -50,8 +50,8 @@ pub(super) fn nothing_is_delivered_after_its_time(history: &History<'_>) -> Vec<
     violations
 }
 
-/// Returns the earliest and the latest expiry, where they are known: a plain send with an answer, to a queue that keeps
-/// it.
+/// Returns the earliest and the latest expiry of a message, if they are known: for a plain send with an answer, to a
+/// queue that keeps the message.
 fn life(history: &History<'_>, message: &Message, life_ms: i64) -> Option<(i64, i64)> {
     let [send] = message.sends.as_slice() else { return None };
     let send = history.sends.get(*send)?;

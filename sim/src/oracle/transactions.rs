@@ -1,4 +1,4 @@
-//! A transaction takes effect as a whole or not at all.
+//! Checks that a transaction takes effect as a whole or not at all.
 //!
 //! Transactions with a known end are judged by the other checkers: their sends and settlements are confirmed or
 //! rejected. This checker judges unknown ends by the disappearance of messages.
@@ -105,6 +105,6 @@ mod tests {
         assert!(promises(transactions_are_all_or_nothing, &forge).is_empty());
         assert!(promises(nothing_confirmed_is_lost, &forge).is_empty());
         forge.received(1, 3);
-        assert_eq!(promises(nothing_completed_comes_back, &forge).len(), 1, "both came");
+        assert_eq!(promises(nothing_completed_comes_back, &forge).len(), 1, "message 1 was completed");
     }
 }

@@ -1,4 +1,4 @@
-//! Messages are delivered in the configured order.
+//! Checks that messages are delivered in the configured order.
 
 use peeklock_types::{OrderPolicy, OrderSettings};
 
@@ -7,7 +7,7 @@ use super::history::{History, TOLERANCE_MS};
 use super::stage::{Pick, Stage, Wait, stages};
 use crate::log::{MessageNumber, Part};
 
-/// The broker reports the right class with each delivery.
+/// Checks that the broker reports the right class with each delivery.
 pub(super) fn classes_are_what_was_asked_for(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (number, message) in &history.messages {
@@ -30,8 +30,8 @@ pub(super) fn classes_are_what_was_asked_for(history: &History<'_>) -> Vec<Viola
     violations
 }
 
-/// A message that was never delivered comes before every later one of its class and tenant; and without an order,
-/// before every later one.
+/// Checks that a message that was never delivered precedes every later one of its class and tenant; and without an
+/// order, every later one.
 pub(super) fn lanes_keep_their_order(history: &History<'_>) -> Vec<Violation> {
     judge(history, lane_rule).violations("lanes keep their order")
 }
@@ -60,7 +60,7 @@ fn is_one_lane(history: &History<'_>, stage: &Stage, at_ms: i64) -> bool {
     history.is_plain(stage.queue, at_ms, at_ms) || history.order(stage.queue, at_ms, at_ms).is_some_and(fifo)
 }
 
-/// No message is delivered while one of a more urgent class waits.
+/// Checks that no message is delivered while one of a more urgent class waits.
 pub(super) fn strict_is_strict(history: &History<'_>) -> Vec<Violation> {
     judge(history, strict_rule).violations("strict is strict")
 }
@@ -74,7 +74,7 @@ fn strict_rule<'h>(history: &'h History<'_>, stage: &Stage, pick: &'h Pick) -> O
     }))
 }
 
-/// The message with the smallest arrival time plus class offset is delivered.
+/// Checks that the message with the smallest arrival time plus class offset is delivered.
 pub(super) fn aged_goes_by_age(history: &History<'_>) -> Vec<Violation> {
     judge(history, aged_rule).violations("aged goes by age")
 }
@@ -89,13 +89,13 @@ fn aged_rule<'h>(history: &'h History<'_>, stage: &Stage, pick: &'h Pick) -> Opt
     }))
 }
 
-/// Whether the pick was right to precede a waiting message; `None` if unknown.
+/// Returns whether a pick was right to precede a waiting message; `None` if unknown.
 type Rule<'h> = Box<dyn Fn(&Wait) -> Option<bool> + 'h>;
 
 /// The result of judging each pick at a clear time.
 #[derive(Default)]
 struct Judged {
-    /// The picks that could have been wrong.
+    /// The number of picks that could have been wrong.
     count: usize,
     wrong: Vec<(MessageNumber, String)>,
 }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use crate::log::{Answer, Event, Seen};
 
-    /// A queue with the classes high, normal and low, and offsets of 0, 1 and 2 s.
+    /// Creates a log of a queue with the classes high, normal and low, and offsets of 0, 1 and 2 s.
     fn forge(policy: OrderPolicy) -> Forge {
         let mut forge = Forge::with_order();
         let order = forge.order();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_less_urgent_class_that_goes_first_is_found() {
+    fn a_less_urgent_class_that_is_delivered_first_is_found() {
         assert_eq!(taken(&mut forge(OrderPolicy::Strict), ["high", "low"], 10), 0);
         assert_eq!(taken(&mut forge(OrderPolicy::Strict), ["low", "high"], 10), 1);
         assert_eq!(taken(&mut forge(OrderPolicy::Fifo), ["low", "high"], 10), 0);

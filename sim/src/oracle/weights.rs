@@ -1,4 +1,4 @@
-//! Classes share by weight while both have waiting messages.
+//! Checks that classes share by weight while both have waiting messages.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::Violation;
 use super::history::{History, TOLERANCE_MS};
 use super::stage::{Pick, Stage, stages};
 
-/// While two classes both have waiting messages, each gets its share.
+/// Checks that each of two classes gets its share while both have waiting messages.
 pub(super) fn weights_are_kept(history: &History<'_>) -> Vec<Violation> {
     weigh_all(history).1
 }
@@ -181,7 +181,8 @@ impl Tally {
     }
 }
 
-/// Start-time fair queueing permits a distance of one pick's cost of each class. Charges by former weights still count.
+/// Returns the largest permitted distance: start-time fair queueing permits the cost of one pick of each class. Charges
+/// by former weights still count.
 fn bound(history: &History<'_>, stage: &Stage, pair: (&str, &str)) -> f64 {
     let orders = history.orders(stage.queue, i64::MIN, i64::MAX).into_iter().flatten();
     let weights: Vec<_> = orders.filter_map(|order| weights(order, pair)).collect();

@@ -13,14 +13,14 @@ pub struct Blobs {
     pub claimant_count: usize,
     pub pause_ms_max: u64,
     pub call_ms_max: u64,
-    /// One answer in this many is lost; 0: none is.
+    /// One answer in this many is lost; 0 for none.
     pub unheard_one_in: u32,
-    /// One change in this many is about a lease; 0: none is.
+    /// One change in this many is about a lease; 0 for none.
     pub lease_one_in: u32,
 }
 
 impl Blobs {
-    /// Uses a random generator of its own, so that the rest of the scenario is unchanged.
+    /// Draws the blobs, with a random generator of their own, so that the rest of the scenario is unchanged.
     pub(super) fn draw(seed: u64) -> Option<Blobs> {
         let rng = &mut Rng::with_seed(seed ^ CHANCE);
         one_in(rng, 3).then(|| Blobs {

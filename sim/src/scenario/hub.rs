@@ -7,16 +7,16 @@ use peeklock_types::{ExpiredPosition, HubSettings};
 
 use super::draw::{one_in, pick};
 
-/// A consumer group of the hub, by its place in [`GROUPS`].
+/// The index of a consumer group of the hub in [`GROUPS`].
 pub(crate) type GroupIndex = usize;
 
-/// Readers use the first, processors share the second, and the third exists only sometimes.
+/// The consumer groups. Readers use the first, processors share the second, and the third exists only sometimes.
 pub(crate) const GROUPS: [&str; 3] = ["$Default", "Workers", "passing"];
 pub(crate) const PLAIN: GroupIndex = 0;
 pub(crate) const WORKERS: GroupIndex = 1;
 pub(crate) const PASSING: GroupIndex = 2;
 
-/// Three readers too many for one partition.
+/// The number of readers of one partition in a crowd: three more than the limit.
 const CROWD: usize = 8;
 
 #[derive(Clone, Debug)]
@@ -26,24 +26,24 @@ pub struct Hub {
     pub publishers: Vec<Publisher>,
     pub readers: Vec<HubReader>,
     pub processors: Option<Processors>,
-    /// The hub grows up to this many partitions.
+    /// The number of partitions up to which the hub grows.
     pub partition_count_max: u32,
-    /// The third consumer group is created and deleted.
+    /// Whether the third consumer group is created and deleted during the run.
     pub has_passing_group: bool,
     /// The longest delay of an answer.
     pub call_ms_max: u64,
-    /// One connection in this many is lost at some time; 0: only those that the broker's end takes along.
+    /// One connection in this many is lost at some time; 0 if connections end only with the broker.
     pub lost_one_in: u32,
 }
 
 #[derive(Clone, Debug)]
 pub struct Publisher {
-    /// Sends always to this partition; else to any.
+    /// The partition of all sends; `None` for any partition.
     pub partition: Option<u32>,
-    /// Sends by key, which decides the partition.
+    /// Whether it sends by key, which decides the partition.
     pub is_keyed: bool,
     pub is_numbered: bool,
-    /// Uses AMQP; else there is no network between it and the broker.
+    /// Whether it uses AMQP; otherwise there is no network between it and the broker.
     pub is_wired: bool,
     pub pause_ms_max: u64,
     pub batch_max: usize,
@@ -53,7 +53,7 @@ pub struct Publisher {
 #[derive(Clone, Debug)]
 pub struct HubReader {
     pub group: GroupIndex,
-    /// Reads always this partition; else any.
+    /// The partition of all reads; `None` for any partition.
     pub partition: Option<u32>,
     pub level: Option<i64>,
     pub is_wired: bool,
@@ -73,14 +73,14 @@ pub struct Processors {
     pub checkpoint_every: u64,
     /// The average time between two changes of the instances.
     pub changes_every_ms: u64,
-    /// One call in this many fails; 0: none does.
+    /// One call in this many fails; 0 for none.
     pub fails_one_in: u32,
-    /// Requests go over AMQP during the storm.
+    /// Whether requests go over AMQP during the storm.
     pub is_wired: bool,
 }
 
 impl Hub {
-    /// Uses a random generator of its own, so that the rest of the scenario is unchanged.
+    /// Draws the hub, with a random generator of its own, so that the rest of the scenario is unchanged.
     pub(super) fn draw(seed: u64) -> Option<Hub> {
         let rng = &mut Rng::with_seed(seed ^ 0x4b5e5);
         rng.bool().then(|| {
@@ -134,7 +134,7 @@ fn publisher(rng: &mut Rng, partition_count: u32) -> Publisher {
     }
 }
 
-/// Some readers use different partitions, and some compete.
+/// Draws readers that use different partitions, or compete for one.
 fn readers(rng: &mut Rng, partition_count: u32) -> Vec<HubReader> {
     let rivalry = rng.bool();
     let reader = |rng: &mut Rng, number: usize| HubReader {
@@ -149,7 +149,7 @@ fn readers(rng: &mut Rng, partition_count: u32) -> Vec<HubReader> {
     (0..rng.usize(1..=8)).map(|number| reader(rng, number)).collect()
 }
 
-/// All readers use the same partition without an owner level, more than the limit.
+/// Moves all readers to the same partition, without an owner level, and makes them more than the limit.
 fn queue_up(mut readers: Vec<HubReader>) -> Vec<HubReader> {
     for reader in &mut readers {
         (reader.group, reader.partition, reader.level) = (PLAIN, Some(0), None);

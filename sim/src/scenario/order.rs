@@ -20,10 +20,10 @@ pub(crate) const TIER: &str = "tier";
 pub(crate) const PAYING: &str = "paying";
 const TENANTS: u32 = 5;
 
-/// Names that senders use; no queue has classes of all of these names.
+/// The class names that senders use. No queue has classes of all of these names.
 const NAMES: [&str; 7] = ["high", "normal", "low", "HIGH", "urgent", "slow", "nobody"];
 
-/// Classes with their priorities. Some leave gaps, and priorities that fit no class go to the default class.
+/// Sets of classes with their priorities. Some leave gaps: a priority that fits no class belongs to the default class.
 const CLASSES: [&[(&str, u8, u8)]; 5] = [
     &[("high", 7, 9), ("normal", 4, 6), ("low", 0, 3)],
     &[("high", 8, 9), ("normal", 4, 5), ("low", 0, 1)],
@@ -46,7 +46,7 @@ pub(crate) struct Wish {
 pub(crate) enum Said {
     Name(&'static str),
     Number(u8),
-    /// A number, written out.
+    /// A number, written as text.
     Text(u8),
 }
 
@@ -106,9 +106,9 @@ pub(crate) fn tenant_name(tenant: u32) -> String {
 /// The scope of an order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
-    /// The queue has sessions: rates are high enough for an auditor that waits one second.
+    /// Whether the queue has sessions. Its rates are then high enough for an auditor that waits one second.
     has_sessions: bool,
-    /// No client sends to a subscription.
+    /// Whether clients send to the queue itself. No client sends to a subscription.
     has_senders: bool,
 }
 

@@ -9,7 +9,7 @@ use super::draw::{one_in, pick};
 use super::hub::PLAIN;
 use super::{Hub, HubReader, Publisher, Scenario};
 
-/// This many readers want one partition without an owner level; five are permitted.
+/// The number of readers that compete for one partition without an owner level; five are permitted.
 const THRONG: usize = 9;
 /// The longest pause of publishers of a hub with short retention.
 const BUSY_PAUSE_MS_MAX: u64 = 200;

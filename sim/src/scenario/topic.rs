@@ -6,7 +6,7 @@ use peeklock_types::QueueSettings;
 
 use crate::log::{MessageNumber, QueueIndex};
 
-/// A rule with an action writes its own name into this property of its copy.
+/// The property into which a rule with an action writes its own name.
 pub(crate) const MARK: &str = "mark";
 
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Subscription {
 pub struct Rule {
     pub name: String,
     pub test: Test,
-    /// It marks its copy, which is therefore a separate one.
+    /// Whether the rule marks its copy, which is therefore a separate one.
     pub marks: bool,
 }
 
@@ -37,24 +37,24 @@ pub struct Rule {
 pub enum Test {
     All,
     Nothing,
-    /// By correlation, on a property.
+    /// A correlation filter on a property.
     Color(u32),
-    /// By correlation, on a field of the message.
+    /// A correlation filter on a field of the message.
     Subject(u32),
-    /// By correlation, on both.
+    /// A correlation filter on both.
     Both(u32, u32),
-    /// By SQL.
+    /// A SQL filter.
     Above(u32),
-    /// By SQL, on a property that not every message has.
+    /// A SQL filter on a property that not every message has.
     Either(u32, u32),
-    /// A comparison that is an error.
+    /// A SQL filter whose comparison is an error.
     Failing,
 }
 
 /// The properties that rules use. They follow from the number of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
-    /// Not every message has one.
+    /// The color, which not every message has.
     pub color: Option<u32>,
     pub subject: u32,
     pub level: u32,
@@ -135,7 +135,7 @@ impl Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy<'a> {
     pub queue: QueueIndex,
-    /// The rule that marked it.
+    /// The rule that marked the copy.
     pub rule: Option<&'a str>,
     subscription: &'a Subscription,
 }
@@ -154,7 +154,7 @@ impl Subscription {
         self.rules.iter().any(|rule| rule.test == Test::Failing)
     }
 
-    /// Rules without a mark share a copy.
+    /// Returns whether a message has a copy without a mark, which all rules without a mark share.
     fn has_plain_copy(&self, traits: Traits) -> bool {
         self.fails() || self.rules.iter().any(|rule| !rule.marks && rule.test.takes(traits))
     }

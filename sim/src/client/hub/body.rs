@@ -27,7 +27,7 @@ pub(super) fn read_stored(stored: &Bytes) -> (Option<EventNumber>, bool) {
     StoredEvent::parse(stored).map_or((None, false), |event| read(event.bare()))
 }
 
-/// The same for the sections of an event.
+/// Returns the number of an event from its sections, and whether the event is unchanged.
 pub(super) fn read(sections: &[u8]) -> (Option<EventNumber>, bool) {
     let Ok(sections) = Sections::scan(sections) else { return (None, false) };
     let body: Vec<u8> = sections.data().flatten().copied().collect();

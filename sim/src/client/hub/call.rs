@@ -11,7 +11,7 @@ use super::{Party, group_name, hub_name};
 use crate::log::{Answer, HubEvent, Owned};
 use crate::scenario::GroupIndex;
 
-/// The caller gives up after this time.
+/// The time after which the caller gives up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The state of a consumer group.

@@ -23,8 +23,8 @@ pub(super) struct Instance {
     spec: Processors,
     pulse: Arc<Pulse>,
     held: BTreeMap<u32, Held>,
-    /// Since when each record is unchanged, by the instance's own clock: a record that is not renewed for long is free,
-    /// whatever clocks show.
+    /// The time since which each record is unchanged, by the instance's own clock. A record that is not renewed for
+    /// long is free, whatever other clocks show.
     unchanged: BTreeMap<u32, (u64, Instant)>,
 }
 
@@ -154,7 +154,7 @@ impl Instance {
         self.party.rng.choice(&victims).copied()
     }
 
-    /// Pumps write their checkpoints before the partitions are given up.
+    /// Ends the instance. Its pumps write their checkpoints before the partitions are given up.
     async fn leave(mut self) {
         for (partition, mut held) in std::mem::take(&mut self.held) {
             let _ = tokio::time::timeout(END_TIME_MAX, &mut held.pump.0).await;

@@ -23,9 +23,9 @@ use crate::machine::Visit;
 const LIFE_MS_MAX: u64 = 40_000;
 /// The longest time before the broker notices a lost connection.
 const SILENCE_MS_MAX: u64 = 30_000;
-/// After this time without an answer, a client treats the connection as lost.
+/// The time without an answer after which a client treats the connection as lost.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A connection has one reader.
+/// The number of the only reader of a connection.
 const LOCAL: u32 = 1;
 
 pub(crate) struct Line {
@@ -33,7 +33,7 @@ pub(crate) struct Line {
     peer: Peer,
     replies: mpsc::UnboundedReceiver<Vec<Reply>>,
     ended: oneshot::Receiver<()>,
-    /// The run has ended.
+    /// Whether the run has ended.
     is_over: bool,
     pub(crate) run: u32,
     pub(crate) view: HubView,
@@ -47,16 +47,16 @@ pub(crate) struct Line {
     fence: Fence,
     /// The total number of events that the reader accepts.
     limit: u64,
-    /// The broker notices at once when the connection is lost.
+    /// Whether the broker notices at once when the connection is lost.
     is_loud: bool,
 }
 
-/// The connection is lost.
+/// The error of a lost connection.
 pub(crate) struct Lost;
 
-/// An event for a reader.
+/// The next thing that a reader receives.
 pub(crate) enum Got {
-    /// With the credit and the window that they used.
+    /// Events, with the credit and the window that they used.
     Events {
         events: Vec<ReadEvent>,
         count: u64,
@@ -217,7 +217,7 @@ impl Line {
         }
     }
 
-    /// Attaches a reader. `Err(None)`: no answer.
+    /// Attaches a reader. `Err(None)` means that there was no answer.
     pub(crate) async fn attach(
         &mut self,
         partition: u32,
@@ -272,7 +272,7 @@ impl Line {
 }
 
 impl Drop for Line {
-    /// The broker notices the end, sooner or later.
+    /// Ends the connection. The broker notices that at once, or after a random time.
     fn drop(&mut self) {
         let silence_ms = if self.is_loud { 0 } else { self.rng.u64(0..SILENCE_MS_MAX) };
         let (broker, peer, shards) =

@@ -21,14 +21,14 @@ pub(super) struct Pump {
     owned: Owned,
     pulse: Arc<Pulse>,
     checkpoint_every: u64,
-    /// The last event that it has handled.
+    /// The last event that the pump has handled.
     last: Option<u64>,
     noted: Option<u64>,
-    /// Retention removed the checkpoint's event: reading continues at the first remaining one.
+    /// Whether retention removed the checkpoint's event, so that reading continues at the first remaining one.
     is_overtaken: bool,
 }
 
-/// Whether another attempt makes sense.
+/// The decision about another attempt.
 enum Next {
     Again,
     Over,

@@ -13,7 +13,7 @@ use super::{Fate, Party};
 use crate::log::HubEvent;
 use crate::scenario::Processors;
 
-/// The clocks of instances are fast or slow by at most this many thousandths.
+/// The largest error of an instance's clock, in thousandths, fast or slow.
 const DRIFT_MAX: u32 = 20;
 
 /// The state that an instance shares with its pumps.
@@ -145,7 +145,7 @@ impl Staff {
     }
 }
 
-/// The storm: instances join and leave at any time.
+/// Runs the instances during the storm, in which they join and leave at any time.
 pub(crate) async fn employ(party: Party, spec: Processors) {
     let (count, every_ms, expiry) = (spec.count, spec.changes_every_ms, spec.expiry);
     let mut staff = Staff::new(party, spec, "instance");

@@ -9,9 +9,9 @@ use crate::log::{Answer, HubEvent, Stage};
 use crate::scenario::Processors;
 use crate::scenario::hub::WORKERS;
 
-/// This many intervals without a change count as stable.
+/// The number of intervals without a change after which ownership counts as stable.
 pub(crate) const STAY_INTERVALS: u32 = 20;
-/// More instances than partitions are started only when there are few partitions.
+/// The largest number of partitions for which more instances than partitions are started.
 const SURPLUS_PARTITIONS_MAX: usize = 4;
 const TRAFFIC_PAUSE_MS_MAX: u64 = 1500;
 

@@ -18,7 +18,7 @@ const KEYS: u32 = 20;
 const PARTITION_KEY: &str = "x-opt-partition-key";
 const LOOKS_MAX: u32 = 60;
 const SILENCE: Duration = Duration::from_secs(5);
-/// Arrived events are taken at once.
+/// The timeout for more events, so short that only arrived events are taken.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 pub(super) fn hub_address(party: &mut Party) -> String {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::{History, ms};
 use crate::log::{Event, Part, QueueIndex};
 
-/// The broker learns of a lost connection at once, but may process other events first.
+/// The longest time from the end of a connection to its effect. The broker notices the end at once, but may process
+/// other events first.
 const NOTICE_MS: i64 = 100;
 
 /// A receiver of one queue, from the time when it was opened.
@@ -14,14 +15,14 @@ pub(in crate::oracle) struct Link {
     pub(in crate::oracle) queue: QueueIndex,
     pub(in crate::oracle) part: Part,
     pub(in crate::oracle) opened_ms: i64,
-    /// When the broker made the last lock that the receiver saw. The receiver saw all earlier ones, because deliveries
-    /// are in order.
+    /// The time at which the broker made the last lock that the receiver saw. The receiver saw all earlier ones,
+    /// because deliveries are in order.
     last_lock_ms: i64,
-    /// Its connection was cut, or the broker was gone.
+    /// The time at which its connection was cut, or the broker was gone.
     ended_ms: i64,
-    /// It deletes what it receives: the time at which a message left the queue is unknown.
+    /// Whether it deletes the messages that it receives: the time at which a message left the queue is then unknown.
     deletes: bool,
-    /// It stopped the credit and received everything in flight.
+    /// Whether it stopped the credit and received everything in flight.
     saw_all: bool,
 }
 

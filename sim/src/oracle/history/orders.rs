@@ -17,7 +17,7 @@ pub(super) struct Reign {
     upto_ms: i64,
 }
 
-/// In lower case: class names are compared without case.
+/// The name of a class in lower case, because class names are compared without case.
 pub(in crate::oracle) type Class = String;
 
 impl History<'_> {
@@ -103,12 +103,12 @@ impl History<'_> {
         }
     }
 
-    /// Returns whether it certainly had no order.
+    /// Returns whether the queue certainly had no order.
     pub(in crate::oracle) fn is_plain(&self, queue: QueueIndex, from_ms: i64, upto_ms: i64) -> bool {
         self.reigns(queue, from_ms, upto_ms).all(|order| order.is_none())
     }
 
-    /// Returns whether it separated tenants in the same way for the whole time between the two.
+    /// Returns whether the queue separated tenants in the same way for the whole time between the two.
     pub(in crate::oracle) fn asks_for_tenants(&self, queue: QueueIndex, from_ms: i64, upto_ms: i64) -> bool {
         let mut tenants =
             self.reigns(queue, from_ms, upto_ms).map(|order| order.and_then(|order| order.tenants.as_ref()));

@@ -39,7 +39,7 @@ impl History<'_> {
         }
     }
 
-    /// To a topic, a request sends all copies that its rules produce, or none.
+    /// Adds the sends of one request. A request to a topic sends all copies that its rules produce, or none.
     fn add_request(&mut self, at_ms: i64, target: Target, messages: &[MessageNumber], terms: Terms) {
         let parts: Vec<(QueueIndex, Vec<MessageNumber>)> = match target {
             Target::Queue(queue) => vec![(queue, messages.to_vec())],
@@ -105,8 +105,8 @@ impl History<'_> {
         }
     }
 
-    /// The steps of a transaction happened if it was committed, and did not if no commit was sent. Without an answer,
-    /// one message that exists shows that all steps happened.
+    /// Resolves the outcomes of transactions. The steps of a transaction happened if it was committed, and did not if
+    /// no commit was sent. Without an answer, one message that exists shows that all steps happened.
     pub(super) fn resolve_transactions(&mut self) {
         let mut known: BTreeMap<u32, Answer> = self.transactions.clone();
         for send in &self.sends {

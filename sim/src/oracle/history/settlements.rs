@@ -57,7 +57,7 @@ fn answers_of(entries: &[LogLine]) -> Answers {
     answers
 }
 
-/// A client that left before the answer has an unknown outcome.
+/// Returns the answer to a request; it is unknown if the client left before.
 fn answer_to(answers: &Answers, request: u32) -> (Answer, i64, i64) {
     answers.get(&request).cloned().unwrap_or((Answer::Unknown, i64::MAX, 0))
 }

@@ -79,7 +79,7 @@ pub(super) struct List {
 pub(super) struct Note {
     pub(super) partition: u32,
     pub(super) sequence: Option<u64>,
-    /// `None`: a reset.
+    /// The owner and its epoch; `None` for a reset.
     pub(super) owner: Option<(String, u64)>,
     pub(super) asked: Moment,
     pub(super) answered: Option<Moment>,
@@ -107,7 +107,7 @@ pub(super) struct Chronicle<'a> {
     pub(super) hub: &'a Hub,
     /// The longest delay of events for a reader over the network.
     pub(super) under_way_ms_max: u64,
-    /// Events on the disk cannot be read while the disk fails or loses power.
+    /// Whether the disk fails or loses power, so that events on it cannot be read for a while.
     pub(super) does_disk_fail: bool,
     pub(super) publications: Vec<Publication>,
     /// The publications that contain an event.

@@ -1,4 +1,4 @@
-//! A partition returns the published events, once and in order.
+//! Checks that a partition returns the published events, once and in order.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::Violation;
 use super::chronicle::{Chronicle, Moment};
 use crate::log::Answer;
 
-/// Both sides read clocks in whole milliseconds.
+/// The tolerance between two clocks, because both sides read them in whole milliseconds.
 const TOLERANCE_MS: u64 = 2;
 
 pub(super) fn nothing_is_invented(chronicle: &Chronicle<'_>) -> Vec<Violation> {
@@ -29,7 +29,7 @@ pub(super) fn nothing_is_invented(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     violations
 }
 
-/// A place holds the same event for ever, through every crash.
+/// Checks that a place holds the same event for ever, through every crash.
 pub(super) fn one_place_one_event(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for link in &chronicle.links {
@@ -84,7 +84,7 @@ pub(super) fn batches_stay_together(chronicle: &Chronicle<'_>) -> Vec<Violation>
     violations
 }
 
-/// An event that is sent after the confirmation of another one follows it.
+/// Checks that an event that is sent after the confirmation of another one follows it.
 pub(super) fn events_follow_the_sends(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut latest: BTreeMap<u32, (Moment, u64)> = BTreeMap::new();
@@ -142,7 +142,8 @@ pub(super) fn times_never_fall(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     violations
 }
 
-/// A producer that numbers its events and repeats sends with unknown outcome is never rejected for a wrong number.
+/// Checks that a producer that numbers its events, and repeats sends with an unknown outcome, is never rejected for a
+/// wrong number.
 pub(super) fn numbers_are_taken(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let numbered = chronicle.publications.iter().filter(|publication| publication.numbered.is_some());
     let refused = numbered.filter_map(|publication| match &publication.answer {

@@ -199,7 +199,7 @@ impl Forge {
         self.add(HubEvent::Staged(stage));
     }
 
-    /// Two instances with one partition each, and their etags.
+    /// Creates a log of two instances with one partition each, and returns the etags of both.
     fn shared() -> (Forge, u64, u64) {
         let mut forge = Forge::new();
         forge.stage(Stage::Start { count: 2 });
@@ -223,7 +223,7 @@ fn refused() -> Answer {
 const NUMBERED: Option<Numbered> = Some(Numbered { id: 1, epoch: 0, first: 0 });
 const FROM_ONE: StartAt = StartAt::Sequence { sequence: 1, inclusive: true };
 
-/// A log without violations, to which a test adds some.
+/// Creates a log without violations, to which a test adds some.
 fn sound() -> Forge {
     let mut forge = Forge::new();
     forge.publish(&[1, 2]);

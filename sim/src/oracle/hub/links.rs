@@ -1,4 +1,4 @@
-//! The promises to readers: a start at the requested position, no gap, no repeat, and no reader beside an owner.
+//! Checks the promises to readers: a start at the requested position, no gap, no repeat, and no reader beside an owner.
 
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ pub(super) fn readers_start_where_they_asked(chronicle: &Chronicle<'_>) -> Vec<V
     violations
 }
 
-/// Events that existed at the start, and cannot be retired, are not skipped.
+/// Returns a violation if an event is skipped that existed at the start and cannot be retired.
 fn wrong_earliest(chronicle: &Chronicle<'_>, link: &Link, first: u64, at: Moment) -> Option<String> {
     let left_out = chronicle.places.range((link.partition, 0)..(link.partition, first)).next_back();
     let (_, event) = left_out?;
@@ -190,8 +190,8 @@ fn wrong_end(chronicle: &Chronicle<'_>, link: &Link, at: Moment, how: &ReadEnd) 
     (!is_right).then(|| format!("{how:?}"))
 }
 
-/// After a reader with an owner level attaches, earlier readers get nothing more, and readers without a level are
-/// rejected.
+/// Checks that after a reader with an owner level attaches, earlier readers get nothing more, and readers without a
+/// level are rejected.
 pub(super) fn nobody_reads_beside_an_owner(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let mut by_place: BTreeMap<_, Vec<&Link>> = BTreeMap::new();
     for link in chronicle.links.iter().filter(|link| link.opened.is_some()) {
@@ -218,8 +218,8 @@ pub(super) fn nobody_reads_beside_an_owner(chronicle: &Chronicle<'_>) -> Vec<Vio
     violations
 }
 
-/// Checks the broker's list and the readers' events: a reader with an event was attached from its acceptance at least
-/// until that event was sent.
+/// Checks the number of readers by the broker's list and by the readers' events: a reader with an event was attached
+/// from its acceptance at least until that event was sent.
 pub(super) fn readers_are_few(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let mut violations = too_many_at_once(chronicle);
     for look in &chronicle.looks {

@@ -23,7 +23,7 @@ impl Chronicle<'_> {
     }
 }
 
-/// Of all claims with the same etag, one succeeds; and no two records have the same etag.
+/// Checks that of all claims with the same etag one succeeds, and that no two records have the same etag.
 pub(super) fn one_claim_wins(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("one claim wins, and etags are unique", None, what);
     let mut violations = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn one_claim_wins(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     violations
 }
 
-/// An epoch grows when another owner takes over, and only then; and no known record reverts.
+/// Checks that an epoch grows when another owner takes over, and only then, and that no known record reverts.
 pub(super) fn epochs_grow(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("epochs grow with each new owner", None, what);
     let records: BTreeMap<_, _> =
@@ -86,7 +86,7 @@ pub(super) fn epochs_grow(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     violations
 }
 
-/// Checkpoints never fall between two resets.
+/// Checks that checkpoints never fall between two resets.
 pub(super) fn checkpoints_never_fall(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("checkpoints never fall without a reset", None, what);
     let mut violations = Vec::new();
@@ -116,9 +116,9 @@ pub(super) fn checkpoints_never_fall(chronicle: &Chronicle<'_>) -> Vec<Violation
 
 /// The known lower bound of checkpoints: at least the last confirmed or read value, unless a reset was in between.
 struct Floors {
-    /// By partition: when a value was known, and the value.
+    /// The values, by partition, with the time at which each was known.
     known: BTreeMap<u32, Vec<(Moment, Moment, u64)>>,
-    /// By partition: the time in which a reset may have happened.
+    /// The times in which a reset may have happened, by partition.
     resets: BTreeMap<u32, Vec<(Moment, Moment)>>,
 }
 
@@ -159,7 +159,7 @@ impl Floors {
     }
 }
 
-/// Only the owner writes checkpoints; a former owner is rejected, and only a former owner.
+/// Checks that only the owner writes checkpoints: a former owner is rejected, and only a former owner.
 pub(super) fn former_owners_note_nothing(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("former owners note nothing", None, what);
     let mut violations = Vec::new();

@@ -1,4 +1,4 @@
-//! The sharing of partitions without faults: all are owned, evenly, soon, and none moves without need.
+//! Checks the sharing of partitions without faults: all are owned, evenly, soon, and none moves without need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use super::chronicle::{Chronicle, Moment};
 use crate::log::{Answer, Fate, Stage};
 use crate::scenario::Processors;
 
-/// Extra intervals for a claim: two instances may claim the same partition, and one of them retries.
+/// The extra intervals for a claim: two instances may claim the same partition, and one of them retries.
 const SPARE_INTERVALS: u32 = 4;
-/// From a claim to the first event: a connection, a read of the checkpoint, and one event.
+/// The longest time from a claim to the first event: a connection, a read of the checkpoint, and one event.
 const FIRST_EVENT_MS: u64 = 4_000;
 
 /// The owners of partitions at one time.
@@ -124,7 +124,7 @@ impl Act<'_> {
     }
 }
 
-/// Every partition is owned in time, and no instance has two more than another.
+/// Checks that every partition is owned in time, and that no instance has two more than another.
 pub(super) fn partitions_are_shared(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("partitions are shared, evenly and in time", None, what);
     let Some(spec) = &chronicle.hub.processors else { return Vec::new() };
@@ -195,8 +195,8 @@ pub(super) fn nobody_moves_without_need(chronicle: &Chronicle<'_>) -> Vec<Violat
     violations
 }
 
-/// An instance that stops in an orderly way has written its checkpoints: none of its events is handled again. Events of
-/// partitions that were taken from it before may be.
+/// Returns a violation if events are handled again after an orderly stop, for which the instance has written its
+/// checkpoints. Events of partitions that were taken from it before may be handled again.
 fn replayed(chronicle: &Chronicle<'_>, act: &Act<'_>) -> Option<String> {
     let (since, gone) = act.gone?;
     let was_taken = |partition: u32| {
@@ -216,7 +216,7 @@ fn replayed(chronicle: &Chronicle<'_>, act: &Act<'_>) -> Option<String> {
     Some(format!("{gone} was done with it, and {again:?}"))
 }
 
-/// All events up to the checkpoint were handled, and reading continues right after it.
+/// Checks that all events up to the checkpoint were handled, and that reading continues right after it.
 pub(super) fn nothing_is_left_out(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     // Events that retention removes from a slow processor are no violation.
     let settings = &chronicle.hub.settings;

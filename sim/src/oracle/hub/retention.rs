@@ -1,4 +1,4 @@
-//! Confirmed and observed events stay until retention permits their removal.
+//! Checks that confirmed and observed events stay until retention permits their removal.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::log::{Answer, EventNumber};
 use crate::scenario::hub::PLAIN;
 
 const TOLERANCE_MS: u64 = 2;
-/// Retention removes whole extents, and large ones at once.
+/// The largest size of an extent. Retention removes whole extents, and large ones at once.
 const EXTENT_BYTES_MAX: u64 = 512 * 1024;
 /// The largest overhead of each event and each send.
 const ENVELOPE_BYTES: u64 = 256;
@@ -45,7 +45,7 @@ impl Chronicle<'_> {
     }
 }
 
-/// Everything is read at the end. A missing event must be one that retention may remove.
+/// Checks that only events are missing at the end that retention may remove. All partitions are read at the end.
 pub(super) fn nothing_confirmed_is_lost(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("no confirmed event is lost", None, what);
     let mut violations = Vec::new();
@@ -103,7 +103,7 @@ fn place_of(chronicle: &Chronicle<'_>, number: EventNumber) -> Option<u64> {
     places.filter_map(|place| chronicle.places.get(place)).map(|event| event.enqueued_ms).max()
 }
 
-/// Events before the reported beginning of a partition must be ones that retention may remove.
+/// Checks that the events before the reported beginning of a partition are ones that retention may remove.
 pub(super) fn nothing_goes_early(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for look in &chronicle.looks {
@@ -120,7 +120,7 @@ pub(super) fn nothing_goes_early(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     violations
 }
 
-/// A crash reverts nothing that a reader or an observer has seen.
+/// Checks that a crash reverts nothing that a reader or an observer has seen.
 pub(super) fn what_was_seen_stays(chronicle: &Chronicle<'_>) -> Vec<Violation> {
     let broken = |what| Violation::new("what was seen stays", None, what);
     let mut seen: Vec<(Moment, u32, u64, u64)> = Vec::new();
