@@ -11,7 +11,7 @@ use crate::connect::Connect;
 use crate::describe::Page;
 use crate::table::Table;
 
-/// Something that commands name and report on.
+/// An entity that commands name and report on.
 pub(crate) trait Entity: clap::Args {
     /// The noun in reports, such as `queue`.
     const KIND: &'static str;

@@ -42,19 +42,19 @@ pub(crate) struct Told {
     /// separated by ';'
     #[arg(long = "key", value_name = "KEY", env = "PEEKLOCK_KEYS", hide_env_values = true, value_delimiter = ';', value_parser = KeySpec::parse)]
     keys: Vec<KeySpec>,
-    // Last, because arguments after it would have its last help heading.
+    // This field is last, because arguments after it would have its last help heading.
     #[command(flatten)]
     options: Options,
 }
 
 impl Told {
-    /// Uses these files, or the default ones.
+    /// Returns the arguments of `serve` with these files, or with the default ones if there are none.
     pub(crate) fn of_files(files: Vec<PathBuf>) -> Self {
         Told { files, options: Options::default(), queues: Vec::new(), keys: Vec::new() }
     }
 }
 
-/// The whole configuration, validated.
+/// The whole, validated configuration.
 pub(crate) struct Configuration {
     /// Every option that has a value in any source.
     pub(crate) options: Options,

@@ -14,7 +14,7 @@ use crate::report::report;
 /// The time limit for a broker's confirmation.
 pub(crate) const CONFIRM_TIME_MAX: Duration = Duration::from_secs(60);
 
-// In the help, these follow the flags of the command itself.
+// In the help, these flags follow those of the command itself.
 #[derive(clap::Args)]
 pub(crate) struct Connect {
     /// A connection string, or amqp://NAME:SECRET@HOST:PORT (amqps:// for TLS)

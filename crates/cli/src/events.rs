@@ -54,9 +54,9 @@ Without --follow it disturbs no reader. With it, it is one of the five readers w
 partition; where processors read, give it a group of its own.";
 
 const COUNT_DEFAULT: u64 = 100;
-/// The size of one request; a broker may return fewer.
+/// The number of events that one request specifies; a broker may return fewer.
 const PAGE_COUNT_MAX: usize = 250;
-/// Events that wait to be printed, of all partitions together.
+/// The limit of events that wait to be printed, of all partitions together.
 const WAITING_MAX: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ enum From {
     Earliest,
     Latest,
     Sequence(u64),
-    /// In milliseconds, and in its original text.
+    /// A time in milliseconds, with its original text.
     Time(u64, String),
 }
 

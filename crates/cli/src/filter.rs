@@ -32,7 +32,7 @@ pub(crate) struct FilterFlags {
 }
 
 impl FilterFlags {
-    /// Returns `None` without a filter and without an action.
+    /// Returns the rule, or `None` without a filter and without an action.
     pub(crate) fn rule(self) -> Result<Option<RuleSpec>> {
         let is_named = self.sql.is_some() || !self.correlation.is_empty() || self.all || self.none;
         if !is_named && self.action.is_none() {

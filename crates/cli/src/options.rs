@@ -26,7 +26,7 @@ pub(crate) struct OptionValue {
     pub(crate) value: Option<String>,
 }
 
-/// Declares the options of one table of `peeklock.toml`. `None` is not set.
+/// Declares the options of one table of `peeklock.toml`. An option that is not set is `None`.
 macro_rules! options {
     (
         $(#[$meta:meta])*
@@ -47,7 +47,7 @@ macro_rules! options {
                     id = $flag,
                     long = $flag,
                     env = $env,
-                    // One of them is a secret, and the help needs none of them.
+                    // The value of one variable is a secret, and the help needs no values.
                     hide_env_values = true,
                     value_name = $placeholder,
                     $( num_args = 0..=1, require_equals = true, default_missing_value = $alone, )?
@@ -87,7 +87,7 @@ macro_rules! options {
 }
 
 options! {
-    /// What a source says: the flags with the environment, or a file.
+    /// The options of one source: the flags with the environment, or a file.
     struct Options, in "" {
         /// Where messages are kept; created if it is not there
         data: FilePath, "data", "PEEKLOCK_DATA", "DIR" = "./peeklock-data";
@@ -243,12 +243,12 @@ impl Options {
     }
 }
 
-/// Parses a default. A test parses all of them.
+/// Parses a default. A test checks that every default can be parsed.
 fn default_of<T: FromStr>(default: &[&str]) -> Option<T> {
     default.first().and_then(|text| text.parse().ok())
 }
 
-/// For `serde`: reads text, a number or a boolean as the flag would.
+/// For `serde`: reads text, a number or a boolean as the value of the flag.
 fn from_text<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr,

@@ -38,7 +38,7 @@ Examples:
   peeklock peek orders --dead-letter
   peeklock peek news/subscriptions/weather";
 
-/// The size of one request; a broker may return fewer.
+/// The number of messages that one request specifies; a broker may return fewer.
 const REQUEST_COUNT_MAX: u32 = 250;
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {

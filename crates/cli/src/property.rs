@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use peeklock_client::{PropertyValue, Value};
 use peeklock_filter::Value as FilterValue;
 
-/// `KEY=TEXT`, or `KEY:=VALUE` for other types: filters distinguish a number from a text with the same digits.
+/// A property in the form `KEY=TEXT`, or `KEY:=VALUE` for other types. Filters distinguish a number from a text with the same digits.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Property {
     pub(crate) key: String,
@@ -35,7 +35,7 @@ fn parse_value(text: &str) -> Result<PropertyValue> {
     })
 }
 
-/// Returns the AMQP value.
+/// Converts a value to AMQP.
 pub(crate) fn amqp_value(value: &PropertyValue) -> Value {
     match &value.0 {
         FilterValue::Null => Value::Null,

@@ -106,7 +106,7 @@ async fn receive(arguments: &Arguments, receiver: &mut Receiver) -> Result<u32> 
         }
         received_count += 1;
     }
-    // Messages that were sent before the broker received the stop are handled as well, or they would be lost or stay locked.
+    // Messages that the broker sent before it received the stop are handled as well. Otherwise they would be lost or stay locked.
     receiver.stop().await?;
     while let Some(delivery) = receiver.next().await? {
         handle(arguments, delivery).await?;
@@ -116,7 +116,7 @@ async fn receive(arguments: &Arguments, receiver: &mut Receiver) -> Result<u32> 
 }
 
 async fn handle(arguments: &Arguments, delivery: Delivery) -> Result<()> {
-    // Printed before it is completed: a message that cannot be printed is not completed.
+    // The message is printed before it is completed, so that one that cannot be printed is not completed.
     show::message(&delivery.message()?, arguments.connect.json)?;
     if arguments.keep {
         return Ok(());

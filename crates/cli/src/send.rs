@@ -108,7 +108,7 @@ impl Priority {
     }
 }
 
-/// Messages in flight.
+/// The limit of messages in flight.
 const UNCONFIRMED_MAX: u32 = 256;
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
@@ -178,14 +178,14 @@ impl Arguments {
 struct Sending<'a> {
     pipeline: Pipeline,
     sent_count: u64,
-    /// Everything but the body and the message id.
+    /// A message with everything but the body and the message id.
     template: Message,
     arguments: &'a Arguments,
 }
 
 impl Sending<'_> {
     async fn lines(&mut self) -> Result<()> {
-        // Sends each line as soon as it is read, so that the lines of a slow program are not delayed.
+        // Each line is sent as soon as it is read, so that the lines of a slow program are not delayed.
         for line in io::stdin().lock().lines() {
             let line = line.context("cannot read stdin")?;
             for _ in 0..self.arguments.count {

@@ -37,7 +37,7 @@ Examples:
   peeklock serve --config Config.json                 the file of the official emulator
   peeklock serve --listen 0.0.0.0:5672 --listen-tls 0.0.0.0:5671 --key app=$(openssl rand -base64 32):Send,Listen";
 
-/// More names would make the first screen hard to read.
+/// The number of names that the first screen shows. More names would make it hard to read.
 const NAMES_SHOWN_MAX: usize = 10;
 /// The conventional exit code after Ctrl-C.
 const EXIT_INTERRUPTED: i32 = 130;
@@ -53,7 +53,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let configuration = Configuration::load(*arguments.told)?;
     let story = Story::of(&configuration);
     let mut server = Server::start(configuration.into_options()?).await?;
-    // The broker runs also if its output cannot be written.
+    // The broker runs even if its output cannot be written.
     let _ = first_screen(&server, &story).and_then(|screen| print(&screen));
     tokio::select! {
         reason = server.failed() => bail!("the broker has stopped: {reason}"),
@@ -196,7 +196,7 @@ pub(crate) fn plural(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Ctrl-C and SIGTERM.
+/// The signals that stop the broker: Ctrl-C and SIGTERM.
 struct StopSignals {
     interrupt: Signal,
     terminate: Signal,

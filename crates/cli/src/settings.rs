@@ -84,7 +84,7 @@ impl<S: OrderedSpec> Settings<S> {
     }
 }
 
-/// `NAME[,SETTING[=VALUE]]…`, with the settings of `queue create`.
+/// A queue in the form `NAME[,SETTING[=VALUE]]…`, with the settings of `queue create`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeclaredQueue {
     pub(crate) name: EntityName,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_settings_are_named() {
+    fn an_error_names_the_invalid_setting() {
         assert!(refused("orders,color=red").contains("'color'"), "{}", refused("orders,color=red"));
         assert!(refused("orders,lock=5").contains("'5' is not a duration"), "{}", refused("orders,lock=5"));
         assert!(refused("orders,status=asleep").contains("write active, send-disabled"));

@@ -110,7 +110,7 @@ fn optional(object: &mut Map<String, serde_json::Value>, key: &str, value: Optio
     }
 }
 
-/// Returns text if the bytes are text, else hexadecimal digits under another name, so that the two are not confused.
+/// Returns the bytes as text if they are UTF-8, else as hexadecimal digits under another key, so that the two are not confused.
 fn bytes_json(bytes: &[u8]) -> serde_json::Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!({ "body": text }),

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use peeklock_server::{Policy, Right};
 
-/// `NAME=SECRET[:Send,Listen,Manage]`, with all rights by default.
+/// A key in the form `NAME=SECRET[:Send,Listen,Manage]`, with all rights by default.
 #[derive(Clone)]
 pub(crate) struct KeySpec {
     pub(crate) name: String,

@@ -12,7 +12,7 @@ use crate::table::Table;
 
 /// The number of consumer groups that a page shows.
 pub(super) const GROUPS_SHOWN_MAX: usize = 20;
-/// With more partitions, the page shows only their sums; `--json` has all of them.
+/// The number of partitions that a page shows. With more, it shows only their sums; `--json` has all of them.
 const PARTITIONS_SHOWN_MAX: usize = 64;
 
 pub(super) fn table(hubs: &[HubInfo]) -> Table {

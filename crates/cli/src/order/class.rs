@@ -14,7 +14,7 @@ use peeklock_spec::{
 /// The default objective of a target.
 const OBJECTIVE_PPM: u32 = 990_000;
 
-/// `NAME=FROM-TO[,KEY=VALUE]…`, or `NAME,KEY=VALUE…` for an existing class.
+/// A class in the form `NAME=FROM-TO[,KEY=VALUE]…`, or `NAME,KEY=VALUE…` for an existing one.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassFlag {
     pub(super) name: ClassName,
@@ -66,7 +66,7 @@ impl ClassFlag {
                 );
             }
         };
-        // The objective applies to the target, in any order of the two.
+        // The objective changes the target, so it is applied last, wherever the flag has it.
         let (objectives, others): (Vec<_>, Vec<_>) =
             self.attributes.into_iter().partition(|attribute| matches!(attribute, Attribute::Objective(_)));
         others.into_iter().chain(objectives).try_for_each(|attribute| attribute.apply(&mut class))?;
@@ -112,7 +112,7 @@ impl Attribute {
     }
 }
 
-/// `NAME[,KEY=VALUE]…[,when=CONDITION]`.
+/// A class of tenants in the form `NAME[,KEY=VALUE]…[,when=CONDITION]`.
 #[derive(Clone, Debug)]
 pub(crate) struct TenantClassFlag(pub(super) TenantClass);
 
@@ -143,7 +143,7 @@ impl TenantClassFlag {
     }
 }
 
-/// `high: tier = 'paying'`.
+/// Parses a rule such as `high: tier = 'paying'`.
 pub(super) fn parse_rule(text: &str) -> Result<ClassRule> {
     let (class, when) = text.split_once(':').ok_or_else(|| {
         anyhow!("'{text}' is not a rule; write CLASS: CONDITION, as in \"high: tier = 'paying'\"")

@@ -67,7 +67,7 @@ pub(crate) struct OrderFlags {
 impl OrderFlags {
     /// Returns whether no flag is given.
     pub(crate) fn is_silent(&self) -> bool {
-        // Destructured, so that a new flag cannot be forgotten here.
+        // The struct is destructured, so that a new flag cannot be forgotten here.
         let OrderFlags {
             classes,
             no_classes,
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_changes_only_what_it_names() {
+    fn an_update_changes_only_the_named_settings() {
         let before = order(&THREE);
         let change = |flags: &[&str]| said(flags, Some(&before)).unwrap();
         let weighted = change(&["--order", "weighted"]).unwrap();

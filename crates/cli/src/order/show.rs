@@ -61,7 +61,7 @@ fn show_settings(out: &mut Vec<u8>, order: &OrderSettings) -> io::Result<()> {
     page.line("  max-outstanding", &order.max_outstanding)
 }
 
-/// Writes only the columns that have values.
+/// Writes the table of classes, with only the columns that have values.
 fn show_classes(out: &mut Vec<u8>, order: &OrderSettings) -> io::Result<()> {
     if order.classes.is_empty() {
         return Ok(());
@@ -215,7 +215,7 @@ fn alert(alert: Alert) -> &'static str {
     }
 }
 
-/// Rounds down, so that 100 % means all.
+/// Writes a share in percent. It is rounded down, so that 100 % means all.
 fn percent(share: f64) -> String {
     format!("{:.1} %", (share * 1000.0).floor() / 10.0)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Generous, because the machine may be busy.
+/// The time limit for each step. It is generous, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn peeklock() -> Command {

@@ -138,7 +138,7 @@ async fn scheduled_messages_can_be_cancelled() {
     assert_eq!(bodies(&client, "orders").await, ["two"]);
     let told = orders.cancel_scheduled(&numbers).await;
     assert!(matches!(told, Err(Error::Refused { status: 404, .. })), "{told:?}");
-    assert_eq!(bodies(&client, "orders").await, ["two"], "all or none");
+    assert_eq!(bodies(&client, "orders").await, ["two"], "a failed cancellation cancels no message");
 }
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn an_abandoned_message_can_get_new_properties() {
 }
 
 #[tokio::test]
-async fn all_sessions_are_listed_however_many() {
+async fn a_large_number_of_sessions_is_listed_completely() {
     let (_broker, client) = connect().await;
     let names: Vec<_> = (0..1500).map(|number| format!("s{number:04}")).collect();
     let messages: Vec<_> =
@@ -251,7 +251,7 @@ async fn settings_are_changed_one_by_one() {
 }
 
 #[tokio::test]
-async fn all_queues_are_listed_however_many() {
+async fn a_large_number_of_queues_is_listed_completely() {
     let (broker, _client) = connect().await;
     let mut admin = admin(&broker);
     for number in 0..1100 {

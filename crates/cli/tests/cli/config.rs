@@ -105,7 +105,7 @@ fn the_files_of_both_emulators_fit_into_one_broker() {
 }
 
 #[test]
-fn an_existing_queue_is_changed_where_it_can_be() {
+fn a_declaration_changes_an_existing_queue_where_that_is_possible() {
     let broker = Broker::start(&["--listen-tls", "off", "--queue", "orders"]);
     let (_, folder) = broker.stop_with("TERM");
     let broker = Broker::start_in(folder, &["--listen-tls", "off", "--queue", "orders,max-delivery-count=3"]);

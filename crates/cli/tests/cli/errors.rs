@@ -45,7 +45,7 @@ fn missing_rights_are_reported() {
 
 #[test]
 fn a_missing_broker_is_reported_with_the_remedy() {
-    // Bound and dropped: the kernel does not reuse the port for a while.
+    // The listener was bound and dropped, and the kernel does not reuse its port for a while.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("amqp://a:b@{address}");
     let error = failure_of(&peeklock().args(["peek", "orders", "--connect", &url]).output().unwrap());
@@ -111,7 +111,7 @@ fn wrong_usage_has_its_own_exit_code() {
 }
 
 #[test]
-fn help_and_version_are_there() {
+fn help_and_version_are_printed() {
     let text =
         |arguments: &[&str]| String::from_utf8(peeklock().args(arguments).output().unwrap().stdout).unwrap();
     assert_eq!(text(&["--version"]), format!("peeklock {}\n", env!("CARGO_PKG_VERSION")));

@@ -107,7 +107,7 @@ fn checkpoints_are_shown_and_reset_after_confirmation() {
     assert_eq!(lag(), [0, 2]);
     let list = broker.run(&["checkpoint", "list", "meters"]);
     let rows: Vec<Vec<_>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows.len(), 5, "two groups, two partitions: {list}");
+    assert_eq!(rows.len(), 5, "the list has a heading, and two rows for each of two groups: {list}");
     assert!(rows.iter().any(|row| row[..2] == ["audit", "1"] && row[4] == "1" && row[6] == "2"), "{list}");
     let none = broker.fails(&["checkpoint", "show", "meters", "--group", "none"]);
     assert!(none.contains("no consumer group 'none'"), "{none}");

@@ -1,6 +1,6 @@
 //! The `peeklock` binary as users run it: a broker in one process, commands in others.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests may unwrap like the tests themselves")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod broker;
 mod client;

@@ -183,7 +183,7 @@ fn the_figures_of_classes_and_the_reason_of_a_wait_are_shown() {
     let told: Value =
         serde_json::from_str(&broker.run(&["queue", "explain", "jobs", &number, "--json"])).unwrap();
     assert_eq!((&told["aheadCount"], &told["state"]), (&2.into(), &"waiting".into()));
-    assert!(broker.run(&["receive", "jobs"]).contains("three"), "the most urgent goes first");
+    assert!(broker.run(&["receive", "jobs"]).contains("three"), "the most urgent message is first");
     let gone = fails(&broker, "queue explain jobs 4711", &[]);
     assert!(gone.contains("4711"), "{gone}");
 }

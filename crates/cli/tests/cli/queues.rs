@@ -27,7 +27,7 @@ fn a_queue_is_created_listed_shown_and_deleted() {
     assert_eq!(json["forwardTo"], Value::Null);
     let text = broker.run(&["queue", "show", "orders"]);
     assert!(text.contains("\n  max-delivery-count     3\n"), "{text}");
-    assert!(!text.contains("sessions"), "what is as by default is not told: {text}");
+    assert!(!text.contains("sessions"), "a setting with its default is not shown: {text}");
     assert_eq!(broker.run(&["queue", "delete", "orders"]), "Deleted queue 'orders'\n");
     assert_eq!(broker.run(&["queue", "list", "--json"]), "");
 }
@@ -63,7 +63,7 @@ fn every_setting_reaches_the_broker_and_is_shown() {
 }
 
 #[test]
-fn an_update_changes_only_what_it_names() {
+fn an_update_changes_only_the_named_settings() {
     let broker =
         Broker::start(&["--listen-tls", "off", "--queue", "orders,ttl=1h,max-delivery=3", "--queue", "next"]);
     let updated = broker.run(&[
@@ -110,7 +110,7 @@ fn a_purge_removes_the_selected_messages() {
     broker.run(&["receive", "orders", "--abandon"]);
     broker.run(&["send", "orders", "x", "--count", "5"]);
     let error = broker.fails(&["queue", "purge", "orders"]);
-    assert!(error.contains("--yes"), "a script has to say it: {error}");
+    assert!(error.contains("--yes"), "a script has to pass --yes: {error}");
     assert_eq!(
         broker.run(&["queue", "purge", "orders", "--older-than", "1h", "--yes"]),
         "Purged 0 messages from 'orders'\n"
