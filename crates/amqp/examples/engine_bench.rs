@@ -1,6 +1,6 @@
 //! Measures the connection machine alone: a client sends, a server receives and settles each message, both in memory
-//! and on one thread. Prints nanoseconds per message and side: the median over batches of what one read brings, so
-//! that a busy machine disturbs it little.
+//! and on one thread. Prints nanoseconds per message and side: the median over batches of one read each, so that other
+//! load on the machine has little effect.
 //!
 //! `cargo run --release -p peeklock-amqp --example engine_bench [messages]`
 
@@ -15,15 +15,15 @@ use peeklock_amqp::{Attach, DeliveryState, DeliveryTag, Role, Source, Target};
 
 const PAYLOAD_LEN: usize = 256;
 const CREDIT: u32 = 1_000;
-/// What one read from a socket may bring.
+/// The size of one read from a socket.
 const READ_LEN: usize = 64 * 1024;
 
-/// One end, the bytes that travel to it, and the time it took.
+/// One end of the connection, its unread input, and the time that it has used.
 struct End {
     connection: Connection,
     input: BytesMut,
     busy: Duration,
-    /// Nanoseconds per message, one entry per batch.
+    /// Nanoseconds per message, one value per batch.
     costs: Vec<f64>,
 }
 
@@ -101,7 +101,7 @@ fn take_outcomes(sender: &mut End) -> u32 {
     settled
 }
 
-/// Settles each message, as runs of `settle_range` or, with 1, by a disposition of its own.
+/// Settles the messages with one disposition for each `settle_range` of them.
 fn take_deliveries(receiver: &mut End, link: LinkId, settle_range: usize) {
     receiver.connection.handle_input(Millis(0), &mut receiver.input).expect("our own frames");
     let mut in_range = 0;
@@ -121,7 +121,7 @@ fn take_deliveries(receiver: &mut End, link: LinkId, settle_range: usize) {
     }
 }
 
-/// What a socket does. Its cost is nobody's.
+/// Copies the output to the input of the other end, like a socket. The copy is not measured.
 fn carry(from: &mut End, to: &mut End) {
     let start = Instant::now();
     let out = from.connection.output();

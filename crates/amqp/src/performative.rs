@@ -139,7 +139,7 @@ composite! {
         pub rcv_settle_mode: ReceiverSettleMode = ReceiverSettleMode::First,
         pub source: Option<Source>,
         pub target: Option<Target>,
-        /// Delivery tag to delivery state, as the peer remembers them.
+        /// The states of the unsettled deliveries, by delivery tag.
         pub unsettled: Option<Vec<(Value, Value)>>,
         pub incomplete_unsettled: bool = false,
         pub initial_delivery_count: Option<u32>,
@@ -151,7 +151,7 @@ composite! {
 }
 
 impl Open {
-    /// No limits and no properties: what a missing field means.
+    /// Creates an open with the values of missing fields: no limits and no properties.
     pub fn new(container_id: impl Into<Text>) -> Self {
         Self {
             container_id: container_id.into(),
@@ -184,7 +184,7 @@ impl Begin {
 }
 
 impl Attach {
-    /// No termini: as it stands, the reply that refuses a link.
+    /// Creates an attach without termini. In this form it is the reply that refuses a link.
     pub fn new(name: impl Into<Text>, handle: u32, role: Role) -> Self {
         Self {
             name: name.into(),
@@ -239,7 +239,7 @@ pub struct Transfer {
 pub struct Disposition {
     pub role: Role,
     pub first: u32,
-    /// None means only `first`.
+    /// The last delivery-id; `None` means only `first`.
     pub last: Option<u32>,
     pub settled: bool,
     pub state: Option<DeliveryState>,

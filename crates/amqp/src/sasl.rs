@@ -6,7 +6,7 @@ use crate::codec::composite;
 use crate::text::{Symbol, Text};
 
 composite! {
-    /// The mechanisms a server offers. Always written as an array.
+    /// The mechanisms that a server offers, always written as an array.
     pub struct SaslMechanisms: 0x40 {
         pub mechanisms: Vec<Symbol>,
     }
@@ -39,7 +39,7 @@ composite! {
     }
 }
 
-/// How a SASL dialogue ended.
+/// The result of a SASL exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaslCode {
     Ok,
@@ -49,7 +49,7 @@ pub enum SaslCode {
     Sys,
     /// The server failed and will fail again.
     SysPerm,
-    /// The server failed; another try may work.
+    /// The server failed; a retry may succeed.
     SysTemp,
 }
 

@@ -1,4 +1,4 @@
-//! What has become of a delivery, and the two commands of a transaction coordinator.
+//! The states of a delivery, and the two requests to a transaction coordinator.
 
 use bytes::Bytes;
 
@@ -37,14 +37,14 @@ impl DeliveryState {
         Self::Rejected { error: Some(Box::new(error)) }
     }
 
-    /// A state that ends the delivery, as opposed to one that reports progress.
+    /// Returns whether the state ends the delivery, as opposed to a report of progress.
     pub fn is_outcome(&self) -> bool {
         !matches!(self, Self::Received { .. } | Self::Transactional { outcome: None, .. })
     }
 }
 
 composite! {
-    /// Asks the coordinator for a new transaction.
+    /// Requests a new transaction from the coordinator.
     #[derive(Default)]
     pub struct Declare: 0x31 {
         pub global_id: Option<Value>,
@@ -52,7 +52,7 @@ composite! {
 }
 
 composite! {
-    /// Asks the coordinator to end a transaction: commit, or roll back when `fail` is set.
+    /// Requests the end of a transaction: a commit, or a rollback when `fail` is set.
     pub struct Discharge: 0x32 {
         pub txn_id: Bytes,
         pub fail: Option<bool>,

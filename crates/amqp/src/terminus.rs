@@ -1,4 +1,4 @@
-//! The two ends of a link: where messages come from and where they go.
+//! The two ends of a link: the source and the target of its messages.
 
 use crate::codec::composite;
 use crate::state::DeliveryState;
@@ -6,7 +6,7 @@ use crate::text::{Symbol, Text};
 use crate::value::Fields;
 
 composite! {
-    /// Where messages of a link come from.
+    /// The source of the messages of a link.
     #[derive(Default)]
     pub struct Source: 0x28 {
         pub address: Option<Text>,
@@ -26,7 +26,7 @@ composite! {
 }
 
 composite! {
-    /// A node that messages of a link go to.
+    /// A node that receives the messages of a link.
     #[derive(Default)]
     pub struct TargetNode: 0x29 {
         pub address: Option<Text>,
@@ -48,7 +48,7 @@ composite! {
     }
 }
 
-/// Where messages of a link go.
+/// The target of the messages of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
     Node(TargetNode),

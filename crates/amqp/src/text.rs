@@ -10,11 +10,11 @@ use bytes::Bytes;
 #[error("a symbol may hold ASCII characters only")]
 pub struct NotAscii;
 
-/// An AMQP string: UTF-8, checked when made.
+/// An AMQP string: UTF-8, checked when it is created.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(Bytes);
 
-/// An AMQP symbol: ASCII, checked when made.
+/// An AMQP symbol: ASCII, checked when it is created.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Symbol(Bytes);
 
@@ -23,7 +23,7 @@ impl Text {
         Self(Bytes::from_static(text.as_bytes()))
     }
 
-    /// Takes the bytes without copying when they are UTF-8.
+    /// Creates a text from UTF-8 bytes, without copying them.
     pub fn from_utf8(bytes: Bytes) -> Result<Self, std::str::Utf8Error> {
         std::str::from_utf8(&bytes)?;
         Ok(Self(bytes))
@@ -31,13 +31,13 @@ impl Text {
 }
 
 impl Symbol {
-    /// Panics when the literal is not ASCII, which is our mistake and never a peer's.
+    /// Creates a symbol from a literal. Panics when the literal is not ASCII, which is our mistake and never a peer's.
     pub const fn from_static(text: &'static str) -> Self {
         assert!(text.is_ascii(), "a symbol literal must be ASCII");
         Self(Bytes::from_static(text.as_bytes()))
     }
 
-    /// Takes the bytes without copying when they are ASCII.
+    /// Creates a symbol from ASCII bytes, without copying them.
     pub fn from_ascii(bytes: Bytes) -> Result<Self, NotAscii> {
         if bytes.is_ascii() { Ok(Self(bytes)) } else { Err(NotAscii) }
     }
@@ -46,7 +46,7 @@ impl Symbol {
         if text.is_ascii() { Ok(Self(Bytes::copy_from_slice(text.as_bytes()))) } else { Err(NotAscii) }
     }
 
-    /// The same characters as a string.
+    /// Returns the same characters as a string.
     pub fn to_text(&self) -> Text {
         Text(self.0.clone())
     }
@@ -119,7 +119,7 @@ macro_rules! checked_string {
 checked_string!(Text);
 checked_string!(Symbol);
 
-// Not `Borrow<str>`: the hash is over bytes, and `str` adds a terminator to its hash.
+// `Borrow<str>` is not implemented: the hash is over bytes, and `str` adds a terminator to its hash.
 impl Borrow<[u8]> for Text {
     fn borrow(&self) -> &[u8] {
         &self.0

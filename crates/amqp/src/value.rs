@@ -20,7 +20,7 @@ pub enum Value {
     Long(i64),
     Float(f32),
     Double(f64),
-    /// IEEE 754-2008 bytes, kept as they came.
+    /// IEEE 754-2008 bytes, stored as received.
     Decimal32([u8; 4]),
     Decimal64([u8; 8]),
     Decimal128([u8; 16]),
@@ -68,14 +68,14 @@ pub enum Kind {
     Described,
 }
 
-/// A value with a descriptor that says what it means.
+/// A value with a descriptor that defines its meaning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Described {
     pub descriptor: Value,
     pub value: Value,
 }
 
-/// Values of one kind. An empty array still knows its kind, because the wire says it.
+/// Values of one kind. An empty array has a kind, too, because its encoding contains it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
     /// Descriptors shared by all elements, outermost first; nearly always empty.
@@ -93,12 +93,12 @@ pub struct MixedArray {
 }
 
 impl Array {
-    /// `Kind::Described` is no element kind: use [`Array::described`], which shares the descriptor.
+    /// Creates an array. Rejects the kind `Kind::Described`: use [`Array::described`], which shares the descriptor.
     pub fn new(kind: Kind, elements: Vec<Value>) -> Result<Self, MixedArray> {
         Self::described(Vec::new(), kind, elements)
     }
 
-    /// An array whose every element carries the same descriptors (outermost first).
+    /// Creates an array whose elements all have the same descriptors (outermost first).
     pub fn described(descriptors: Vec<Value>, kind: Kind, elements: Vec<Value>) -> Result<Self, MixedArray> {
         let stray =
             elements.iter().map(Value::kind).find(|found| *found != kind || *found == Kind::Described);
@@ -109,7 +109,7 @@ impl Array {
         }
     }
 
-    /// For the decoder, which reads every element by the one constructor of the array.
+    /// Creates an array without checks, for the decoder, which reads every element by the one constructor of the array.
     pub(crate) fn decoded(descriptors: Vec<Value>, kind: Kind, elements: Vec<Value>) -> Self {
         let descriptors = (!descriptors.is_empty()).then(|| descriptors.into_boxed_slice());
         Self { descriptors, kind, elements }
@@ -143,7 +143,7 @@ impl Array {
         self.descriptors.as_deref().unwrap_or_default()
     }
 
-    /// The elements without their shared descriptors.
+    /// Returns the elements without their shared descriptors.
     pub fn elements(&self) -> &[Value] {
         &self.elements
     }
@@ -158,7 +158,7 @@ impl Value {
         Self::Described(Box::new(Described { descriptor: descriptor.into(), value: value.into() }))
     }
 
-    /// A symbol from a literal, where `Value::from(&str)` would make a string.
+    /// Creates a symbol from a literal; `Value::from(&str)` creates a string.
     pub fn symbol(text: &'static str) -> Self {
         Self::Symbol(Symbol::from_static(text))
     }
@@ -197,7 +197,7 @@ impl Value {
         matches!(self, Self::Null)
     }
 
-    /// The text of a string or a symbol.
+    /// Returns the text of a string or a symbol.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(text) => Some(text.as_str()),
@@ -210,7 +210,7 @@ impl Value {
         if let Self::Boolean(value) = self { Some(*value) } else { None }
     }
 
-    /// Any integer type, when the number is not negative.
+    /// Returns the number of any integer type, if it is not negative.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::Ulong(value) => Some(value),
@@ -218,7 +218,7 @@ impl Value {
         }
     }
 
-    /// Any integer type, when the number fits.
+    /// Returns the number of any integer type, if it fits.
     pub fn as_i64(&self) -> Option<i64> {
         match *self {
             Self::Ubyte(value) => Some(value.into()),
@@ -241,7 +241,7 @@ impl Value {
         self.as_i64().and_then(|value| i32::try_from(value).ok())
     }
 
-    /// A timestamp, or an integer taken as milliseconds: SDKs send both for times.
+    /// Returns a timestamp, or an integer as milliseconds: SDKs send both for times.
     pub fn as_timestamp(&self) -> Option<i64> {
         if let Self::Timestamp(value) = self { Some(*value) } else { self.as_i64() }
     }
@@ -270,7 +270,7 @@ impl Value {
         if let Self::Described(described) = self { Some(described) } else { None }
     }
 
-    /// The elements of a list or an array: SDKs differ in which of them they send.
+    /// Returns the elements of a list or an array: SDKs differ in which of them they send.
     pub fn as_elements(&self) -> Option<&[Value]> {
         match self {
             Self::List(values) => Some(values),
@@ -279,7 +279,7 @@ impl Value {
         }
     }
 
-    /// The value under a string or symbol key, when this is a map.
+    /// Returns the value of a string or symbol key, if this is a map.
     pub fn lookup(&self, key: &str) -> Option<&Value> {
         self.as_map()?.iter().find(|(name, _)| name.as_str() == Some(key)).map(|(_, value)| value)
     }
@@ -319,7 +319,7 @@ impl From<Fields> for Value {
     }
 }
 
-/// A map with symbol keys, in the order of the wire. Small, so a lookup is a scan.
+/// A map with symbol keys, in the order of the wire. It is small, so a lookup is a scan.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fields(Vec<(Symbol, Value)>);
 
@@ -332,7 +332,7 @@ impl Fields {
         self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// Adds the entry, or replaces the value of the one that has this key.
+    /// Adds the pair, or replaces the value if the key exists.
     pub fn insert(&mut self, key: impl Into<Symbol>, value: impl Into<Value>) {
         let (key, value) = (key.into(), value.into());
         match self.0.iter_mut().find(|(name, _)| *name == key) {
@@ -341,7 +341,7 @@ impl Fields {
         }
     }
 
-    /// `insert` for building in one expression.
+    /// Does the same and returns the map, so that it can be built in one expression.
     #[must_use]
     pub fn with(mut self, key: impl Into<Symbol>, value: impl Into<Value>) -> Self {
         self.insert(key, value);

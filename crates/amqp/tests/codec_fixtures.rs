@@ -122,7 +122,7 @@ fn listed(name: &str) -> Message {
 }
 
 #[test]
-fn messages_of_the_real_service_and_of_proton() {
+fn messages_of_the_real_service_and_of_proton_are_decoded() {
     let reply = listed("service-cbs-reply");
     assert!(matches!(reply.properties.correlation_id, Some(MessageId::Uuid(_))));
     assert_eq!(reply.property("status-code"), Some(&Value::Int(202)));

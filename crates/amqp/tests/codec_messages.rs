@@ -111,13 +111,13 @@ fn a_batch_fills_exactly_to_its_limit() {
     let mut batch = BatchBuilder::new(5 + 255 + 8 + 256);
     assert!(batch.try_add(&[1; 255]), "five bytes around a short message");
     assert!(!batch.try_add(&[2; 257]));
-    assert!(batch.try_add(&[2; 256]), "eight around a longer one");
+    assert!(batch.try_add(&[2; 256]), "eight bytes around a longer one");
     assert_eq!(batch.size_bytes(), 524);
     assert!(!batch.try_add(&[]));
 }
 
 #[test]
-fn a_batch_with_an_envelope_and_a_broken_one() {
+fn a_batch_skips_its_envelope_and_ends_after_an_error() {
     let enveloped = b"\x00\x53\x70\x45\x00\x53\x73\x45\x00\x53\x75\xa0\x01a\x00\x53\x75\xa0\x01b";
     let messages: Vec<&[u8]> = Batch::new(enveloped).collect::<Result<_, _>>().unwrap();
     assert_eq!(messages, [b"a", b"b"]);

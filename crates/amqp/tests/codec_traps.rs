@@ -303,7 +303,7 @@ fn data_offsets_are_checked_and_extended_headers_skipped() {
 }
 
 #[test]
-fn an_empty_frame_keeps_alive_and_the_next_one_follows() {
+fn an_empty_frame_is_a_heartbeat_and_the_next_frame_follows() {
     let two = [EMPTY_FRAME, EMPTY_FRAME].concat();
     assert_eq!(decode_frame(&two, 512), Ok(Some((Frame::Empty, 8))));
     assert!(matches!(decode_frame(&[0, 0, 0, 8, 2, 1, 0, 0], 512), Err(FrameError::EmptySasl)));

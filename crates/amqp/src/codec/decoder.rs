@@ -4,12 +4,12 @@ use super::constructor::{self as c, Width};
 use super::descriptor::Descriptor;
 use super::error::{DecodeError, Problem};
 
-/// Nesting levels of lists, maps, arrays and descriptors.
+/// The limit on nesting levels of lists, maps, arrays and descriptors.
 pub const DEPTH_MAX: u8 = 64;
-/// Values that one decoded value may hold over all levels: an owned value is many times larger than its encoding.
+/// The limit on values in one decoded value, over all levels: an owned value is many times larger than its encoding.
 pub const VALUES_MAX: usize = 65_536;
-/// Elements of an array whose encoding takes no bytes (null, true, the empty list), because the input length does not
-/// limit them.
+/// The limit on elements of an array whose encoding takes no bytes (null, true, the empty list), because the input
+/// length does not limit them.
 pub const ZERO_WIDTH_ELEMENTS_MAX: usize = 256;
 
 /// Reads values from a slice. Every read is checked; an error contains the offset in that slice.
@@ -195,7 +195,7 @@ impl<'a> Decoder<'a> {
         self.input = compound.outer;
     }
 
-    /// Like `leave`, for values whose elements must fill the announced size.
+    /// Does the same for a value whose elements must fill the announced size.
     pub(crate) fn leave_exact(&mut self, compound: &Compound<'a>) -> Result<(), DecodeError> {
         let excess = self.remaining().len();
         if excess != 0 {

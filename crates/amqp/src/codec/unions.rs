@@ -14,7 +14,7 @@ use crate::sasl::{SaslChallenge, SaslFrame, SaslInit, SaslMechanisms, SaslOutcom
 use crate::state::DeliveryState;
 use crate::terminus::{Coordinator, Target, TargetNode};
 
-/// `Union { Variant(Type), .. }`: encodes the variant's type; decodes by the type's code.
+/// Implements the codec of `Union { Variant(Type), .. }`: encodes the variant's type; decodes by the type's code.
 macro_rules! union_of_composites {
     ($union:ident as $expected:literal { $($variant:ident($type:ident)),* $(,)? }) => {
         impl Encode for $union {
@@ -39,7 +39,7 @@ macro_rules! union_of_composites {
     };
 }
 
-// The frequent ones come first, because they are compared in this order.
+// Frequent types are first, because codes are compared in this order.
 union_of_composites! {
     Performative as "a performative" {
         Transfer(Transfer), Disposition(Disposition), Flow(Flow), Attach(Attach), Detach(Detach), Begin(Begin), End(End),

@@ -6,12 +6,12 @@ use bytes::Bytes;
 
 use crate::{Fields, Symbol, Text};
 
-/// Describes how a connection introduces itself and what it permits. The defaults are those of a server; see
+/// The settings of a connection: the values that it announces, and its limits. The defaults are those of a server; see
 /// [`Config::client`].
 #[derive(Debug, Clone)]
 pub struct Config {
     pub container_id: Text,
-    /// Sent in open (and in sasl-init): a client names its namespace, a server omits it.
+    /// The host name in open and in sasl-init: a client names its namespace, a server omits it.
     pub hostname: Option<Text>,
     /// The largest frame we accept. Also the largest we send, even to a peer that accepts more, so that one large
     /// message does not delay everything else on the connection.
@@ -21,11 +21,11 @@ pub struct Config {
     /// The highest handle a peer may use on a session: one less than the number of links it may have there. Values
     /// above [`Config::HANDLE_MAX_LIMIT`] are lowered to it.
     pub handle_max: u32,
-    /// Advertised as `idle-time-out`. A peer that is silent for twice as long is disconnected.
+    /// The advertised `idle-time-out`. A peer that is silent for twice as long is disconnected.
     pub idle_timeout: Option<Duration>,
     /// The time from the start of the connection to the peer's open.
     pub handshake_timeout: Duration,
-    /// How long to wait for the peer's close after ours.
+    /// The time to wait for the peer's close after ours.
     pub close_timeout: Duration,
     /// Transfer frames that a peer may send on a session before our next flow.
     pub incoming_window: u32,
@@ -35,11 +35,11 @@ pub struct Config {
     // SDK quirk: pyamqp settles its own sends by any disposition with their id, whatever its role. A server that starts
     // high keeps its ids apart from those of such a client.
     pub first_delivery_id: u32,
-    /// Sent in open.
+    /// The properties in open.
     pub properties: Option<Fields>,
     pub offered_capabilities: Vec<Symbol>,
     pub desired_capabilities: Vec<Symbol>,
-    /// Offered by a server to a peer that starts with SASL.
+    /// The mechanisms that a server offers to a peer that starts with SASL.
     pub sasl_mechanisms: Vec<Symbol>,
     pub limits: Limits,
 }

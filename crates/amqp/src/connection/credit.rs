@@ -42,7 +42,7 @@ impl Connection {
         }
     }
 
-    /// Like `tell_if_unblocked`, after a change of the window: parts of a delivery that has begun need only the window.
+    /// Does the same after a change of the window: parts of a delivery that has begun need only the window.
     fn tell_of_room(&mut self, id: SessionId, was_blocked: bool, was_shut: bool) {
         let Some(session) = self.sessions.get(id) else { return };
         let is_free = was_blocked && session.room(&self.config.limits) > 0;

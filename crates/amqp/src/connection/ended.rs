@@ -21,7 +21,7 @@ pub enum Scope {
     /// A link that the peer requested and that was refused.
     Refusal(LinkName),
     Link(LinkName),
-    /// With the names of some of its links.
+    /// A session, with the names of some of its links.
     Session(Vec<LinkName>),
     Connection,
 }

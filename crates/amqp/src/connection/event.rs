@@ -19,7 +19,7 @@ pub enum Event {
     Opened { open: Box<Open>, sasl: bool },
     /// A session exists on both sides: the peer began it (our begin is sent), or answered ours.
     SessionBegun { session: SessionId, begin: Box<Begin> },
-    /// A session is over: the peer ended it, answered our end, or violated a rule (then `error` is what we sent). Each
+    /// A session is over: the peer ended it, answered our end, or violated a rule (then `error` is ours). Each
     /// of its links had its `Detached` before.
     SessionEnded { session: SessionId, error: Option<AmqpError> },
     /// The peer requests a link. Answer with `accept` or `refuse`, now or later. No event of this link precedes the
@@ -29,7 +29,7 @@ pub enum Event {
     Attached { link: LinkId, attach: Box<Attach> },
     /// A link is over. Emitted exactly once for each link that was announced by `Attach` or made by `attach`, except
     /// for refused ones and when the whole connection closes. The causes: the peer detached it (we have answered),
-    /// answered our detach, or violated a rule (then `error` is what we sent), or its session ended.
+    /// answered our detach, or violated a rule (then `error` is ours), or its session ended.
     Detached { link: LinkId, closed: bool, error: Option<AmqpError> },
     /// A whole delivery arrived. No event is emitted for a delivery that was rejected because it exceeds the link's
     /// size limit, or that its sender aborted. Neither costs credit.
@@ -119,7 +119,8 @@ pub struct AttachReply {
     /// The largest message we accept on this link, also announced to the peer. A larger one is rejected. `None`: the
     /// connection's limit, which is then announced too (some clients read 0 or nothing as "nothing fits").
     pub max_message_size: Option<u64>,
-    /// Hands up every delivery of the link whole, also above [`Limits::whole_size_bytes_max`](super::Limits::whole_size_bytes_max).
+    /// Hands up every delivery of the link whole, also above
+    /// [`Limits::whole_size_bytes_max`](super::Limits::whole_size_bytes_max).
     pub takes_whole: bool,
     pub properties: Option<Fields>,
     pub offered_capabilities: Vec<Symbol>,

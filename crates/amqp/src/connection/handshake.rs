@@ -9,13 +9,13 @@ use crate::{
     SaslFrame, SaslInit, SaslMechanisms, SaslOutcome, condition, decode_frame,
 };
 
-/// The progress of the connection, named by what the peer has to send next.
+/// The progress of the connection. A phase is named after the input that the peer has to send next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The SASL header (client), or either header (server).
     FirstHeader,
     SaslFrames,
-    /// Nothing: the driver has to answer `SaslInit`.
+    /// No input: the driver has to answer `SaslInit`.
     SaslDecision,
     /// The AMQP header, with or without SASL before it.
     AmqpHeader,
@@ -64,7 +64,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// AMQP 1.0 §2.2: a peer that starts with a wrong header gets the header we expect, and nothing else.
+    /// Ends the connection after a wrong header. A server sends the header that it expects, and nothing else (AMQP 1.0
+    /// §2.2).
     fn refuse_header(&mut self, found: [u8; 8]) -> Error {
         if !self.is_client {
             let wants_sasl = self.phase == Phase::FirstHeader && !self.config.sasl_mechanisms.is_empty();

@@ -1,7 +1,7 @@
 //! Delays outcomes for peers that lose an outcome that arrives too early.
 //!
-//! Only the link of such an outcome is delayed: later dispositions of that link and its detach stay behind it. Everything else on the
-//! connection goes on. The driver wakes the connection as for any other timer.
+//! Only the link of such an outcome is delayed: later dispositions of that link and its detach stay behind it.
+//! Everything else on the connection continues. The driver wakes the connection as for any other timer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -43,7 +43,8 @@ impl Holding {
 }
 
 impl Connection {
-    /// Tells whether an outcome of a received delivery is delayed: because it is not accepted, or behind another one of its link.
+    /// Returns whether an outcome of a received delivery is delayed: because it is not *accepted*, or because a delayed
+    /// call of the same link precedes it.
     pub(super) fn must_hold(&self, id: LinkId, state: &DeliveryState) -> bool {
         self.holding.span.is_some()
             && self.links.get(id).is_some_and(|link| {
@@ -51,8 +52,8 @@ impl Connection {
             })
     }
 
-    /// Delays a call. An outcome that is not accepted waits for the whole delay after the last input, which is no earlier than the
-    /// last frame of its delivery. Other calls wait only for those before them on the link.
+    /// Delays a call. An outcome that is not *accepted* waits for the whole delay after the last input, which is no
+    /// earlier than the last frame of its delivery. Other calls wait only for those before them on the link.
     pub(super) fn hold(&mut self, id: LinkId, call: Call) {
         let Some(span) = self.holding.span else { return };
         let Some(link) = self.links.get_mut(id) else { return };

@@ -1,4 +1,4 @@
-//! Keys for sessions, links and deliveries, and the arena the first two live in.
+//! Keys for sessions, links and deliveries, and the arena that stores sessions and links.
 
 use std::fmt;
 

@@ -107,7 +107,7 @@ impl Connection {
         self.sessions.get(id).map(|session| (id, session.state))
     }
 
-    /// Frames of a session that we ended are ignored, up to the peer's end.
+    /// Ignores the frames of a session that we ended, up to the peer's end.
     fn finish_ended(&mut self, session: SessionId, performative: Performative) {
         if let Performative::End(end) = performative {
             self.on_end(session, end);

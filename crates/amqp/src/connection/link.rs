@@ -92,14 +92,14 @@ pub(super) struct Partial {
     pub(super) message_format: u32,
     pub(super) settled: bool,
     pub(super) state: Option<DeliveryState>,
-    /// It took one credit, which the link gets back if the driver never gets the delivery.
+    /// The delivery took one credit, which the link gets back if the driver never gets the delivery.
     pub(super) has_credit: bool,
     /// Bytes of all its frames so far.
     pub(super) size: u64,
     /// Empty once `size` exceeds the link's limit: no bytes of such a delivery are kept. Also empty while the delivery
     /// is handed up in parts.
     pub(super) payload: BytesMut,
-    /// The driver gets it in parts.
+    /// The driver gets the delivery in parts.
     pub(super) is_in_parts: bool,
     /// The driver's early settlement; sent to the peer after the last frame.
     pub(super) verdict: Option<DeliveryState>,
@@ -152,7 +152,7 @@ impl Link {
         self.state == State::Attached && self.role == role
     }
 
-    /// Credit for sends that no waiting delivery has claimed.
+    /// Returns the credit that no waiting delivery has claimed.
     pub(super) fn free_credit(&self) -> u32 {
         self.credit.saturating_sub(self.waiting)
     }
@@ -162,15 +162,15 @@ impl Link {
         self.credit = self.credit.saturating_sub(1);
     }
 
-    /// As receiver: the credit was set again, so the credit of an incomplete delivery is not returned on top of it.
+    /// Stops an incomplete delivery from returning its credit, because the receiver has set the credit again.
     pub(super) fn keep_credit_of_partial(&mut self) {
         if let Some(partial) = &mut self.partial {
             partial.has_credit = false;
         }
     }
 
-    /// As sender: computes the credit from the receiver's count (AMQP 1.0 §2.6.7). Deliveries that the receiver had not
-    /// seen yet are subtracted.
+    /// Computes the credit of a sender from the receiver's count (AMQP 1.0 §2.6.7). Deliveries that the receiver had
+    /// not seen yet are subtracted.
     pub(super) fn grant(&mut self, delivery_count: Option<u32>, link_credit: u32) {
         let seen = delivery_count.unwrap_or(self.initial_delivery_count);
         let unseen = self.delivery_count.wrapping_sub(seen).cast_signed();
@@ -178,7 +178,7 @@ impl Link {
         self.credit = u32::try_from(credit.max(0)).unwrap_or(u32::MAX);
     }
 
-    /// As sender: returns all credit by counting it as used.
+    /// Returns all credit of a sender by counting it as used.
     pub(super) fn return_credit(&mut self) {
         self.delivery_count = self.delivery_count.wrapping_add(self.credit);
         self.credit = 0;

@@ -1,8 +1,8 @@
 //! The AMQP 1.0 connection machine, for both roles.
 //!
-//! Bytes and calls go in, bytes and events come out. It owns sessions, links, credit, windows, delivery numbering,
-//! settlement and heartbeats of one connection. It has no clock, socket, task or random source, and never interprets a
-//! message.
+//! Bytes and calls go in, bytes and events come out. The machine owns sessions, links, credit, windows, delivery
+//! numbering, settlement and heartbeats of one connection. It has no clock, socket, task or random source, and never
+//! interprets a message.
 //!
 //! A driver's loop, for either role:
 //!
@@ -109,7 +109,7 @@ pub struct Connection {
 pub struct LinkInfo {
     pub session: SessionId,
     pub name: Text,
-    /// Our role on it.
+    /// Our role on the link.
     pub role: Role,
     pub snd_settle_mode: SenderSettleMode,
     pub rcv_settle_mode: ReceiverSettleMode,
@@ -223,7 +223,7 @@ impl Connection {
         }
     }
 
-    /// Server: answers [`Event::SaslInit`]. Call `handle_input` again afterwards if input is left: a client may have
+    /// Answers [`Event::SaslInit`] of a server. Call `handle_input` again afterwards if input is left: a client may have
     /// sent more without waiting. With a code other than `Ok`, the connection is over once the output is written.
     pub fn sasl_outcome(&mut self, code: SaslCode, additional_data: Option<Bytes>) {
         self.answer_sasl(code, additional_data);
@@ -271,43 +271,44 @@ impl Connection {
         self.detach_link(link, error);
     }
 
-    /// Receiving link: permits `credit` more deliveries from now on.
+    /// Permits `credit` more deliveries on a receiving link, from now on.
     pub fn set_credit(&mut self, link: LinkId, credit: u32) {
         self.give_credit(link, credit);
     }
 
-    /// Receiving link: requests that the sender use its credit now or return it. [`Event::Flow`] with `drain` is the
-    /// answer; credit that is set before it may be returned with the rest.
+    /// Requests that the sender of a receiving link use its credit now or return it. [`Event::Flow`] with `drain` is
+    /// the answer; credit that is set before it may be returned with the rest.
     pub fn drain(&mut self, link: LinkId) {
         self.ask_drain(link);
     }
 
-    /// Sending link: answers a drain. The remaining credit is returned after the sends that still wait.
+    /// Answers a drain of a sending link. The remaining credit is returned after the sends that still wait.
     pub fn drained(&mut self, link: LinkId) {
         self.answer_drain(link);
     }
 
-    /// Sending link: sets the number of available messages for the next flow.
+    /// Sets the number of available messages of a sending link, for the next flow.
     pub fn set_available(&mut self, link: LinkId, available: u32) {
         if let Some(link) = self.links.get_mut(link) {
             link.available = available;
         }
     }
 
-    /// Sending link: returns how many more sends it accepts now. Receiving link: returns how many more deliveries may
-    /// arrive.
+    /// Returns how many more sends a sending link accepts now, or how many more deliveries may arrive on a receiving
+    /// link.
     pub fn credit(&self, link: LinkId) -> u32 {
         self.links.get(link).map_or(0, Link::free_credit)
     }
 
-    /// Sending link: returns how many small sends would leave at once. Less than [`Connection::credit`] while the
-    /// peer's session window is nearly used up, or nearly [`Limits::unsettled_outgoing_max`] deliveries of the session
-    /// are unsettled; after 0, [`Event::Unblocked`] announces more. The links of a session share its room: a send on
-    /// one takes from all. Also 0 while a delivery in parts is in progress on the link.
+    /// Returns how many small sends on a sending link would leave at once. The number is less than
+    /// [`Connection::credit`] while the peer's session window is nearly used up, or nearly
+    /// [`Limits::unsettled_outgoing_max`] deliveries of the session are unsettled; after 0, [`Event::Unblocked`]
+    /// announces more. The links of a session share its room: a send on one takes from all. The number is also 0 while
+    /// a delivery in parts is in progress on the link.
     ///
-    /// Sends beyond it wait, which is safe but has a price: a drain is answered only after them, and rhea, whose window
-    /// shrinks with every delivery its user has not settled, gives up a link that does not answer at once. So take no
-    /// more messages from a queue than this.
+    /// Sends beyond this number wait, which is safe but has a price: a drain is answered only after them, and rhea,
+    /// whose window shrinks with every delivery its user has not settled, gives up a link that does not answer at once.
+    /// So take no more messages from a queue than this.
     pub fn sendable(&self, link: LinkId) -> u32 {
         let can_send = |link: &&Link| link.is_attached(Role::Sender) && !link.is_open;
         let Some(link) = self.links.get(link).filter(can_send) else { return 0 };
@@ -357,31 +358,32 @@ impl Connection {
         self.abort_delivery(link);
     }
 
-    /// Either role: settles a delivery with a final state and forgets it. Does nothing for a settled delivery.
+    /// Settles a delivery of either role with a final state and forgets it. Does nothing for a settled delivery.
     pub fn settle(&mut self, link: LinkId, id: DeliveryId, state: DeliveryState) {
         self.settle_delivery(link, id, state);
     }
 
     /// Sends an outcome and leaves the delivery unsettled.
     ///
-    /// Receiving link: proposes it; the sender answers with a [`Event::Disposition`] that settles it. This is how a
-    /// peek-lock client completes a message. Sending link: answers a proposal whose outcome is not applied yet, such as
-    /// one in a transaction. The receiver may then propose another one.
+    /// On a receiving link, this proposes the outcome, and the sender answers with an [`Event::Disposition`] that
+    /// settles the delivery. This is how a peek-lock client completes a message. On a sending link, this answers a
+    /// proposal whose outcome is not applied yet, such as one in a transaction. The receiver may then propose another
+    /// one.
     pub fn set_outcome(&mut self, link: LinkId, id: DeliveryId, state: DeliveryState) {
         self.propose_outcome(link, id, state);
     }
 
-    /// Delays outcomes of received deliveries other than *accepted* until `span` after the last input, for peers that lose
-    /// an outcome that arrives too early. Later dispositions of the same link and its detach wait behind it; nothing else
-    /// does.
+    /// Delays outcomes of received deliveries other than *accepted* until `span` after the last input, for peers that
+    /// lose an outcome that arrives too early. Later dispositions of the same link and its detach wait behind such an
+    /// outcome; nothing else does.
     ///
     /// Time is counted in whole milliseconds, so the delay on the wire is up to one millisecond shorter.
     pub fn hold_outcomes(&mut self, span: Duration) {
         self.holding.span = Some(span);
     }
 
-    /// Receiving link: stops tracking a delivery without a frame to the peer. Later dispositions of the peer for it are
-    /// ignored.
+    /// Stops tracking a delivery of a receiving link without a frame to the peer. Later dispositions of the peer for it
+    /// are ignored.
     pub fn forget(&mut self, link: LinkId, id: DeliveryId) {
         self.forget_incoming(link, id);
     }

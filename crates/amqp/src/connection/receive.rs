@@ -35,7 +35,7 @@ impl Connection {
                 self.continue_delivery(id, transfer, payload)
             }
             (Role::Receiver, State::Attached) => self.start_delivery(session_id, id, transfer, payload),
-            // It may have been in flight when we sent our detach. Its id is used up all the same.
+            // The delivery may have been in flight when we sent our detach. Its id is used up all the same.
             (Role::Receiver, State::DetachSent { .. }) => self.skip_delivery(session_id, &transfer),
             (Role::Receiver, _) => {
                 let text = "transfer on a link whose attach has not been answered";
@@ -145,7 +145,7 @@ impl Connection {
             return Err(Fault::session(link.session, condition::NOT_ALLOWED, text));
         }
         if transfer.aborted {
-            // A driver that settled it early also renews its credit.
+            // A driver that settled the delivery early also renews its credit.
             let (partial_id, has_credit) = (partial.id, partial.has_credit && partial.verdict.is_none());
             let is_unsettled = !partial.settled;
             self.tell_dropped(id);
@@ -156,7 +156,7 @@ impl Connection {
             self.drop_delivery(id, has_credit);
             return Ok(());
         }
-        // AMQP 1.0 §2.7.5: settled as soon as one frame is marked so; the last state sent is the state.
+        // AMQP 1.0 §2.7.5: a delivery is settled as soon as one of its frames is; the last state sent is its state.
         let is_now_settled = !partial.settled && transfer.settled.unwrap_or(false);
         partial.settled |= is_now_settled;
         if transfer.state.is_some() {

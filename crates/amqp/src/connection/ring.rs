@@ -316,8 +316,8 @@ mod tests {
             ring.push(entry(link));
         }
         assert_eq!(ids(&mut ring, 0, i32::MAX.unsigned_abs()), [65_536, 65_537, 65_538]);
-        assert_eq!(ids(&mut ring, 0, u32::MAX), [0_u32; 0], "last lies before first");
-        assert_eq!(ids(&mut ring, 70_000, 80_000), [0_u32; 0], "never sent");
+        assert_eq!(ids(&mut ring, 0, u32::MAX), [0_u32; 0], "the range ends before it begins");
+        assert_eq!(ids(&mut ring, 70_000, 80_000), [0_u32; 0], "these ids were never sent");
         assert_eq!(ids(&mut ring, 65_538, 65_536), [0_u32; 0]);
     }
 
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_settles_only_its_own_deliveries_and_takes_them_along() {
+    fn a_link_settles_only_its_own_deliveries_and_they_are_forgotten_with_it() {
         let [a, b] = links(2)[..] else { panic!("two links") };
         let mut ring = Ring::outgoing(0);
         let of_a = ring.push(entry(a));

@@ -166,7 +166,8 @@ impl Session {
         self.window_left <= config.incoming_window / 2
     }
 
-    /// AMQP 1.0 §2.5.6: the peer's window starts at its next id; frames that it has not seen are subtracted.
+    /// Computes the peer's window, which starts at its next id: frames that it has not seen are subtracted (AMQP 1.0
+    /// §2.5.6).
     pub(super) fn handle_flow(&mut self, flow: &Flow) {
         let next = flow.next_incoming_id.unwrap_or(self.first_outgoing_id);
         let unseen = self.next_outgoing_id.wrapping_sub(next).cast_signed();

@@ -5,7 +5,7 @@ use bytes::{BufMut, BytesMut};
 use super::{DeliveryId, Outgoing};
 use crate::{Encode, FrameWriter, Transfer};
 
-/// More than any frame header and transfer performative needs, without its delivery state.
+/// A bound on the bytes of a frame header and a transfer performative, without the delivery state.
 pub(super) const HEAD_LEN_MAX: usize = 128;
 
 pub(super) fn put_frame(out: &mut BytesMut, channel: u16, performative: &impl Encode) {

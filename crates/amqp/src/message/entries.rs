@@ -31,7 +31,7 @@ impl<'a> RawValue<'a> {
         std::str::from_utf8(bytes).ok()
     }
 
-    /// Like `as_str`, with an error that names the type that was found instead.
+    /// Does the same, with an error that names the type that was found instead.
     pub fn decode_str(&self) -> Result<&'a str, DecodeError> {
         let mut decoder = Decoder::new(self.0);
         let bytes = decoder.characters("a string or symbol as key")?;
@@ -58,22 +58,22 @@ impl<'a> RawValue<'a> {
         Decoder::new(self.0).enter_list("a list").is_ok()
     }
 
-    /// Decodes a value only if that is cheap: no number is longer than this.
+    /// Decodes the value if it is short, and therefore cheap to decode: no number is longer than this.
     fn scalar(&self) -> Option<Value> {
         const SCALAR_LEN_MAX: usize = 17;
         if self.0.len() <= SCALAR_LEN_MAX { self.decode().ok() } else { None }
     }
 }
 
-/// A map whose entries are found one after the other, without decoding their values.
+/// A map whose pairs are found one after the other, without decoding their values.
 #[derive(Debug, Clone, Copy)]
 pub struct RawMap<'a> {
-    /// Values announced, keys included.
+    /// The announced number of values, including keys.
     count: u32,
     content: &'a [u8],
 }
 
-/// One entry of a map.
+/// A key of a map and its value.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair<'a> {
     pub key: RawValue<'a>,
@@ -118,7 +118,7 @@ impl<'a> RawMap<'a> {
         usize::try_from(self.count / 2).unwrap_or(usize::MAX)
     }
 
-    /// Returns the encoded entries, without the map's header.
+    /// Returns the encoded pairs, without the map's header.
     pub fn content(&self) -> &'a [u8] {
         self.content
     }
@@ -150,7 +150,7 @@ impl<'a> RawMap<'a> {
     }
 }
 
-/// Iterates over the entries in the order of the wire. Ends after the first error.
+/// Iterates over the pairs in the order of the wire. Ends after the first error.
 #[derive(Debug)]
 pub struct Entries<'a> {
     decoder: Decoder<'a>,
@@ -164,7 +164,7 @@ impl<'a> Entries<'a> {
         self.decoder = Decoder::new(&[]);
     }
 
-    /// Returns an error for bytes after the last announced entry.
+    /// Returns an error for bytes after the last announced pair.
     fn excess(&mut self) -> Option<DecodeError> {
         let excess = self.decoder.remaining().len();
         let error = self.decoder.error(Problem::Excess { excess });

@@ -6,7 +6,7 @@ use crate::message::{Header, Properties, PropertiesRef, RawMap, RawValue};
 /// The kind of a message's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyKind {
-    /// SDK quirk: pyamqp sends no body section at all for an empty body.
+    /// There is no body section. SDK quirk: pyamqp sends none for an empty body.
     None,
     Data,
     Sequence,

@@ -42,7 +42,7 @@ fn credit_follows_the_receivers_count() {
     // The receiver has seen one of the two when it sends its flow.
     script.send(1, link_flow(3, 1, 5));
     assert_eq!(script.machine.credit(link), 4);
-    // No count: it refers to the initial one.
+    // A flow without a count refers to the initial one.
     script.send(1, Flow { delivery_count: None, ..link_flow(3, 0, 10) });
     assert_eq!(script.machine.credit(link), 8);
     let events = script.events();
@@ -140,14 +140,14 @@ fn a_drain_waits_for_sends_that_wait_for_the_window() {
 }
 
 #[test]
-fn a_receiver_learns_that_its_drain_is_complete() {
+fn a_receiver_gets_an_event_when_its_drain_is_complete() {
     let (mut script, session) = Script::client();
     let link = script.machine.attach(session, attach("x", 0, Role::Receiver)).unwrap();
     script.machine.set_credit(link, 5);
     script.sent();
     script.send(5, attach("x", 0, Role::Sender));
     let flow = flows(script.sent()).remove(0);
-    assert_eq!((flow.delivery_count, flow.link_credit), (Some(0), Some(5)), "credit set early goes out now");
+    assert_eq!((flow.delivery_count, flow.link_credit), (Some(0), Some(5)), "the early credit is sent now");
     script.machine.drain(link);
     assert!(flows(script.sent()).remove(0).drain);
     script.try_send(5, transfer(0, 0), b"x").unwrap();

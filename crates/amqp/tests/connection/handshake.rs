@@ -176,7 +176,7 @@ fn a_frame_before_open_is_answered_by_open_and_close() {
 }
 
 #[test]
-fn one_close_each_and_none_in_answer_to_an_answer() {
+fn each_side_closes_once_and_an_answer_is_not_answered() {
     let (mut script, _) = Script::server();
     script.send(0, Close::default());
     assert!(matches!(script.sent_performatives()[..], [Performative::Close(_)]));

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::support::{Sent, T0, attach, frames, outgoing};
 
-/// Small numbers, so that frames meet each other's sessions, handles and deliveries.
+/// Small numbers, so that frames refer to the sessions, handles and deliveries of other frames.
 #[derive(Debug, Clone)]
 enum Act {
     Peer { channel: u16, frame: Frame },
@@ -179,7 +179,7 @@ impl World {
         );
     }
 
-    /// Links with credit that cannot use it.
+    /// Returns the links that have credit and cannot use it.
     fn held_up(&self) -> Vec<(LinkId, SessionId)> {
         let is_held_up = |link: &LinkId| self.server.credit(*link) > 0 && self.server.sendable(*link) == 0;
         let links = self.links.iter().copied().filter(is_held_up);
@@ -264,7 +264,7 @@ impl World {
 }
 
 fn choose<T: Copy>(from: &[T], pick: usize) -> Option<T> {
-    // The newest first: they are the ones most likely alive.
+    // The newest are chosen first, because they most likely still exist.
     from.len().checked_sub(1 + pick % from.len().max(1)).and_then(|index| from.get(index)).copied()
 }
 

@@ -80,7 +80,7 @@ fn a_refusal_is_attach_without_termini_then_detach_and_its_answer_is_not_answere
 }
 
 #[test]
-fn one_detach_per_handle_from_either_side() {
+fn each_side_detaches_a_handle_once() {
     let (mut script, _) = Script::server();
     script.sending_link(0);
     script.send(1, detach(0));
@@ -174,7 +174,7 @@ fn a_frame_on_a_handle_without_link_ends_the_session() {
 }
 
 #[test]
-fn one_end_each_and_links_end_with_their_session() {
+fn each_side_ends_a_session_once_and_links_end_with_it() {
     let (mut script, session) = Script::server();
     let link = script.sending_link(0);
     script.peer_attach(1, Role::Sender);

@@ -197,7 +197,7 @@ fn unsettled_sends_are_bounded() {
     assert_eq!(refused, Err(peeklock_amqp::connection::SendError::TooManyUnsettled));
 }
 
-/// Two links share a session that takes two unsettled sends, and `first` has made them.
+/// Returns two links of a session with a limit of two unsettled sends, both of which the first link has made.
 fn with_two_unsettled() -> (Script, SessionId, LinkId, LinkId) {
     let mut config = Config::server("s");
     config.limits.unsettled_outgoing_max = 2;
@@ -248,7 +248,7 @@ fn settling_deliveries_that_the_peer_completed_makes_room_too() {
 }
 
 #[test]
-fn a_detached_link_takes_its_unsettled_sends_along() {
+fn the_unsettled_sends_of_a_detached_link_make_room() {
     let (mut script, session, _, second) = with_two_unsettled();
     script.send(1, Detach { handle: 0, closed: true, error: None });
     let events = script.events();

@@ -1,6 +1,6 @@
 //! Guards the connection machine: the behaviour that unmodified clients depend on, and the attempts of a hostile peer.
 
-#![allow(clippy::unwrap_used)] // A test that cannot continue should stop.
+#![allow(clippy::unwrap_used)] // A test that meets the unexpected fails.
 
 mod credit;
 mod deliveries;

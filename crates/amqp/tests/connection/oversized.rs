@@ -66,7 +66,7 @@ fn a_message_of_several_frames_is_rejected_after_its_last_one() {
     script.transfer(first(1), &[0; 6]);
     script.transfer(middle(), &[0; 5]);
     script.transfer(middle(), &[0; 500]);
-    assert_eq!(script.sent(), [], "its end has not arrived");
+    assert_eq!(script.sent(), [], "the end of the message has not arrived");
     script.transfer(last(), &[0; 5]);
     assert_eq!(answers(&mut script), (vec![1], vec![9]));
     assert_eq!(script.machine.unsettled(link), 1);
@@ -96,7 +96,7 @@ fn a_message_of_one_frame_is_rejected_too_and_the_answer_contains_both_sizes() {
 }
 
 #[test]
-fn its_buffered_bytes_make_room_for_others_at_once() {
+fn the_buffered_bytes_of_an_oversized_message_make_room_for_others_at_once() {
     let mut config = Config::server("s");
     config.limits.incomplete_bytes_max = 16;
     let (mut script, _) = Script::server_with(config);
@@ -114,7 +114,7 @@ fn its_buffered_bytes_make_room_for_others_at_once() {
 }
 
 #[test]
-fn a_settled_one_gets_no_answer_and_returns_its_credit() {
+fn a_settled_oversized_message_gets_no_answer_and_returns_its_credit() {
     let (mut script, _) = Script::server();
     small_link(&mut script, 0, 10);
     script.transfer(Transfer { settled: Some(true), ..transfer(0, 0) }, &[0; 11]);
@@ -126,7 +126,7 @@ fn a_settled_one_gets_no_answer_and_returns_its_credit() {
 }
 
 #[test]
-fn an_aborted_one_gets_no_answer_and_returns_its_credit() {
+fn an_aborted_oversized_message_gets_no_answer_and_returns_its_credit() {
     let (mut script, _) = Script::server();
     let link = small_link(&mut script, 0, 10);
     script.transfer(first(0), &[0; 11]);
@@ -137,7 +137,7 @@ fn an_aborted_one_gets_no_answer_and_returns_its_credit() {
 }
 
 #[test]
-fn credit_and_window_do_not_run_out_for_any_number_of_them() {
+fn credit_and_window_do_not_run_out_for_any_number_of_oversized_messages() {
     let config = Config { incoming_window: 10, ..Config::server("s") };
     let (mut script, _) = Script::server_with(config);
     let link = small_link(&mut script, 0, 2);
@@ -153,9 +153,9 @@ fn credit_and_window_do_not_run_out_for_any_number_of_them() {
     assert!(script.events().is_empty());
 }
 
-/// A peer that ignores credit must not gain any by it.
+/// A peer that ignores credit must not gain credit.
 #[test]
-fn beyond_the_credit_none_is_returned() {
+fn an_oversized_message_beyond_the_credit_returns_no_credit() {
     let mut config = Config::server("s");
     config.limits.overrun_max = 2;
     let (mut script, _) = Script::server_with(config);
@@ -170,7 +170,7 @@ fn beyond_the_credit_none_is_returned() {
 }
 
 #[test]
-fn credit_that_is_set_while_it_arrives_is_exact() {
+fn credit_that_is_set_while_an_oversized_message_arrives_is_exact() {
     let (mut script, _) = Script::server();
     let link = small_link(&mut script, 0, 10);
     script.transfer(first(0), &[0; 11]);
@@ -182,7 +182,7 @@ fn credit_that_is_set_while_it_arrives_is_exact() {
 }
 
 #[test]
-fn a_drain_stays_complete() {
+fn an_oversized_message_leaves_a_drain_complete() {
     // All credit is used when the drain begins, so it is complete at once.
     let (mut script, _) = Script::server();
     let link = small_link(&mut script, 0, 1);
@@ -192,7 +192,7 @@ fn a_drain_stays_complete() {
     script.transfer(last(), &[]);
     assert_eq!(answers(&mut script), (vec![0], vec![]));
 
-    // It takes the last credit of a drain.
+    // The message takes the last credit of a drain.
     script.machine.set_credit(link, 1);
     script.machine.drain(link);
     script.sent();
@@ -213,7 +213,7 @@ fn a_drain_stays_complete() {
 }
 
 #[test]
-fn a_link_that_detaches_in_the_middle_of_it_leaves_no_state() {
+fn a_link_that_detaches_in_the_middle_of_a_message_leaves_no_state() {
     let (mut script, _) = Script::server();
     small_link(&mut script, 0, 10);
     script.transfer(first(0), &[0; 11]);

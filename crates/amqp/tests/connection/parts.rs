@@ -1,5 +1,5 @@
 //! Large deliveries that arrive in parts: the driver sees each byte once and in order, small ones stay whole, and the
-//! link continues, however one ends.
+//! link continues, however a delivery ends.
 
 use peeklock_amqp::connection::{AttachReply, Config, Event, LinkId, Part};
 use peeklock_amqp::{AmqpError, DeliveryState, Detach, Flow, Performative, Role, Transfer, condition};
@@ -76,7 +76,7 @@ fn a_large_delivery_arrives_in_parts_and_small_ones_stay_whole() {
     script.transfer(last(), &[0; 4]);
     assert_eq!(story(&mut script), ["0 whole 10"]);
     script.transfer(first(1), &[0; 6]);
-    assert_eq!(story(&mut script), [""; 0], "it may still be small");
+    assert_eq!(story(&mut script), [""; 0], "the delivery may still be small");
     script.transfer(middle(), &[0; 5]);
     assert_eq!(story(&mut script), ["1 first 6", "1 more 5"]);
     script.transfer(middle(), &[]);
@@ -131,13 +131,13 @@ fn deliveries_of_other_links_are_interleaved() {
 }
 
 #[test]
-fn one_that_exceeds_the_limit_is_dropped_at_once_and_rejected_at_its_end() {
+fn a_delivery_that_exceeds_the_limit_is_dropped_at_once_and_rejected_at_its_end() {
     let (mut script, link) = server();
     script.transfer(first(0), &[0; 60]);
     script.transfer(middle(), &[0; 60]);
     assert_eq!(story(&mut script), ["0 first 0", "0 more 60", "0 dropped"]);
     script.transfer(middle(), &[0; 60]);
-    assert_eq!(script.sent(), [], "its end has not arrived");
+    assert_eq!(script.sent(), [], "the end of the delivery has not arrived");
     script.transfer(last(), &[0; 60]);
     assert_eq!(rejections(script.sent()), [0]);
     assert_eq!((script.machine.credit(link), script.machine.unsettled(link)), (10, 0));
@@ -146,7 +146,7 @@ fn one_that_exceeds_the_limit_is_dropped_at_once_and_rejected_at_its_end() {
 }
 
 #[test]
-fn an_aborted_one_is_dropped_and_costs_no_credit() {
+fn an_aborted_delivery_is_dropped_and_costs_no_credit() {
     let (mut script, link) = server();
     script.transfer(first(0), &[0; 60]);
     script.transfer(Transfer { aborted: true, ..last() }, &[]);
@@ -156,7 +156,7 @@ fn an_aborted_one_is_dropped_and_costs_no_credit() {
 }
 
 #[test]
-fn one_that_is_settled_early_is_dropped_and_answered_after_its_last_frame() {
+fn a_delivery_that_is_settled_early_is_dropped_and_answered_after_its_last_frame() {
     let (mut script, link) = server();
     script.transfer(first(0), &[0; 60]);
     story(&mut script);
@@ -166,7 +166,7 @@ fn one_that_is_settled_early_is_dropped_and_answered_after_its_last_frame() {
     for _ in 0..50 {
         script.transfer(middle(), &[0; 60]);
     }
-    assert_eq!(script.sent(), [], "its end has not arrived");
+    assert_eq!(script.sent(), [], "the end of the delivery has not arrived");
     script.transfer(last(), &[0; 60]);
     let sent = script.sent_performatives();
     assert!(
@@ -176,7 +176,7 @@ fn one_that_is_settled_early_is_dropped_and_answered_after_its_last_frame() {
     assert_eq!((script.machine.credit(link), script.machine.unsettled(link)), (9, 0));
     assert_eq!(story(&mut script), [""; 0]);
 
-    // Its sender aborts it: no answer is expected, and the driver that settled it renews the credit.
+    // The sender aborts the delivery: no answer is expected, and the driver that settled it renews the credit.
     script.transfer(first(1), &[0; 60]);
     story(&mut script);
     script.machine.settle(link, peeklock_amqp::connection::DeliveryId(1), refusal);
@@ -186,7 +186,7 @@ fn one_that_is_settled_early_is_dropped_and_answered_after_its_last_frame() {
 }
 
 #[test]
-fn a_link_that_detaches_in_the_middle_of_it_leaves_no_state() {
+fn a_link_that_detaches_in_the_middle_of_a_delivery_leaves_no_state() {
     let (mut script, _) = server();
     script.transfer(first(0), &[0; 11]);
     story(&mut script);
@@ -200,7 +200,7 @@ fn a_link_that_detaches_in_the_middle_of_it_leaves_no_state() {
 
 /// Parts are not kept, so they do not count as incomplete bytes.
 #[test]
-fn many_large_ones_at_once_need_no_memory() {
+fn many_large_deliveries_at_once_need_no_memory() {
     let (mut script, _) = server();
     for handle in 1..8 {
         large_link(&mut script, handle);

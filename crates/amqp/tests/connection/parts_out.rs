@@ -146,17 +146,17 @@ fn an_aborted_delivery_is_aborted_on_the_wire() {
 }
 
 #[test]
-fn one_that_is_aborted_while_it_waits_removes_its_parts() {
+fn a_delivery_that_is_aborted_while_it_waits_loses_its_parts() {
     let mut script = server(1);
     let link = sender(&mut script, 0);
     grant(&mut script, 0, 1);
-    // Begun: the abort itself has to wait.
+    // The delivery has begun, so the abort has to wait.
     script.machine.send_part(link, &outgoing(1), &[&[0; 10]], true).unwrap();
     script.machine.send_part(link, &outgoing(1), &[&[0; 1000]], true).unwrap();
     script.machine.abort(link);
     assert!(script.machine.blocked_len() < 1000);
     assert!(matches!(script.events()[..], [Event::Unblocked { .. }]));
-    // Not begun: no frame is ever sent.
+    // The delivery has not begun, so no frame of it is ever sent.
     script.machine.send_part(link, &outgoing(2), &[&[0; 20]], true).unwrap();
     script.machine.send_part(link, &outgoing(2), &[&[0; 20]], true).unwrap();
     assert_eq!(script.machine.credit(link), 8);
@@ -171,7 +171,7 @@ fn one_that_is_aborted_while_it_waits_removes_its_parts() {
 }
 
 #[test]
-fn a_link_that_detaches_in_the_middle_of_it_takes_its_parts_along() {
+fn a_link_that_detaches_in_the_middle_of_a_delivery_drops_its_parts() {
     let mut script = server(1);
     let link = sender(&mut script, 0);
     grant(&mut script, 0, 1);
@@ -249,7 +249,7 @@ proptest! {
     }
 }
 
-/// A peer whose window is closed from the start.
+/// The window of the peer is closed from the start.
 #[test]
 fn nothing_leaves_before_there_is_a_window() {
     let (mut script, _) = Script::server();

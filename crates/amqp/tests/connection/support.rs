@@ -30,7 +30,7 @@ impl Script {
         Self { machine, now: T0 }
     }
 
-    /// A server whose peer has opened without SASL and began a session on channel 1, like pyamqp.
+    /// Returns a server whose peer has opened without SASL and begun a session on channel 1, like pyamqp.
     pub(crate) fn server() -> (Self, SessionId) {
         Self::server_with(Config::server("server"))
     }
@@ -48,7 +48,7 @@ impl Script {
         (script, session)
     }
 
-    /// A client without SASL, opened, with a session whose peer uses channel 5.
+    /// Returns an open client without SASL, with a session whose peer uses channel 5.
     pub(crate) fn client() -> (Self, SessionId) {
         let mut script = Self::new(Connection::client(Config::client("client", "host"), None, T0));
         let session = script.machine.begin().expect("a session");
@@ -102,7 +102,7 @@ impl Script {
         header
     }
 
-    /// Everything the machine wants to write.
+    /// Returns and removes all frames in the output of the machine.
     pub(crate) fn sent(&mut self) -> Vec<Sent> {
         let out = self.machine.output().split();
         frames(&out)
@@ -120,7 +120,7 @@ impl Script {
         link
     }
 
-    /// A link on which the peer receives, accepted; the reply is taken from the output.
+    /// Attaches and accepts a link on which the peer receives. Removes the reply from the output.
     pub(crate) fn sending_link(&mut self, handle: u32) -> LinkId {
         let link = self.peer_attach(handle, Role::Receiver);
         self.machine.accept(link, AttachReply::default());
@@ -128,7 +128,7 @@ impl Script {
         link
     }
 
-    /// A link on which the peer sends, accepted and with credit.
+    /// Attaches and accepts a link on which the peer sends, and grants it credit. Removes both frames from the output.
     pub(crate) fn receiving_link(&mut self, handle: u32, credit: u32) -> LinkId {
         let link = self.peer_attach(handle, Role::Sender);
         self.machine.accept(link, AttachReply::default());
@@ -137,7 +137,7 @@ impl Script {
         link
     }
 
-    /// The peer gives credit on a link it receives on.
+    /// Grants credit from the peer, on a link on which it receives.
     pub(crate) fn grant(&mut self, handle: u32, credit: u32) {
         self.send(1, link_flow(handle, 0, credit));
         let events = self.events();

@@ -74,7 +74,8 @@ fn kinds(sent: &[super::support::Sent]) -> Vec<&'static str> {
         .collect()
 }
 
-/// SASL, open, begin and the `$cbs` pair, pipelined like the SDK; then a token. Returns the `$cbs` links.
+/// Sends SASL, open, begin and the attaches to `$cbs`, pipelined like the SDK, and then a token. Returns the `$cbs`
+/// links.
 fn until_token(container_id: &'static str) -> (Script, [LinkId; 2]) {
     let mut script = Script::new(Connection::server(Config::server("service"), T0));
     script.header(Protocol::Sasl).unwrap();
@@ -141,7 +142,7 @@ fn until_token(container_id: &'static str) -> (Script, [LinkId; 2]) {
     (script, [reply, request])
 }
 
-/// The SDK detaches all links, ends and closes without waiting.
+/// Detaches all links, ends and closes without waiting, like the SDK. Returns the answers.
 fn farewell(script: &mut Script, handles: &[u32]) -> Vec<&'static str> {
     let mut bytes = BytesMut::new();
     for handle in handles {
@@ -156,7 +157,7 @@ fn farewell(script: &mut Script, handles: &[u32]) -> Vec<&'static str> {
 }
 
 #[test]
-fn sending_to_a_partition() {
+fn sends_to_a_partition_are_answered_as_by_the_service() {
     let (mut script, _) = until_token("EHProducer");
     let attach = Attach {
         rcv_settle_mode: ReceiverSettleMode::Second,
@@ -196,7 +197,7 @@ fn sending_to_a_partition() {
 }
 
 #[test]
-fn receiving_until_the_link_is_stolen() {
+fn a_receiver_gets_events_until_its_link_is_stolen() {
     let (mut script, _) = until_token("EHReceiver");
     let name = Symbol::from_static("apache.org:selector-filter:string");
     let selector = Described {

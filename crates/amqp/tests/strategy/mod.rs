@@ -98,7 +98,7 @@ fn scalar_array() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Any value, of any type, a few levels deep.
+/// Generates a value of any type, a few levels deep.
 pub(crate) fn value() -> impl Strategy<Value = Value> {
     prop_oneof![6 => scalar(), 1 => scalar_array()].prop_recursive(4, 48, 6, |inner| {
         let lists = vec(vec(inner.clone(), 0..4).prop_map(Value::List), 0..4);

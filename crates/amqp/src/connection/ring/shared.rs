@@ -58,7 +58,8 @@ impl Ring {
         Some(entry)
     }
 
-    /// Returns the outcome to send for an id of which one delivery was just taken. `None` while others with that id are unsettled.
+    /// Returns the outcome to send for an id of which one delivery was just taken. Returns `None` while others with that
+    /// id are unsettled.
     pub(in crate::connection) fn conclude(
         &mut self,
         id: DeliveryId,
