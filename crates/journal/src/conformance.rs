@@ -1,7 +1,8 @@
 //! The conformance suite: tests of the promise that every journal must pass.
 //!
-//! The tests of a journal call [`run`] with a function that makes stores. The suite checks everything that can be checked without knowledge of
-//! the implementation. Tests of torn writes, failed syncs and full disks belong to the implementation.
+//! The tests of a journal call [`run`] with a function that makes stores. The suite checks everything that can be
+//! checked without knowledge of the implementation. Tests of torn writes, failed syncs and full disks belong to the
+//! implementation.
 
 mod large;
 mod moves;
@@ -12,8 +13,8 @@ use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 
 use crate::{AppendError, BodyReader, Journal, Log, Move, Recovery, StoredBody, StoredGroup};
 
-/// Runs all tests. `store` makes a new, empty store and returns a function that opens it. A test drops everything and opens the store again to
-/// simulate a restart.
+/// Runs all tests. `store` makes a new, empty store and returns a function that opens it. A test drops everything and
+/// opens the store again to simulate a restart.
 ///
 /// # Panics
 ///
@@ -47,7 +48,7 @@ async fn open<J: Journal>(journal: &J, shard: ShardId) -> (J::Log, Recovery) {
     journal.open(shard).await.expect("the log should open")
 }
 
-/// Opens a log that has nothing to replay, and reports that no body lives.
+/// Opens a log that has nothing to replay, and adopts no body.
 async fn open_new<J: Journal>(journal: &J, shard: ShardId) -> J::Log {
     let (mut log, recovery) = open(journal, shard).await;
     assert!(recovery.snapshot.is_none() && recovery.groups.count() == 0, "a new log should be empty");
@@ -190,7 +191,8 @@ async fn shards_are_independent<J: Journal>(mut start: impl FnMut() -> J) {
     }
 }
 
-/// G4: after `open`, nothing that the earlier owner does becomes durable. A journal may accept its append, but not confirm it.
+/// G4: after `open`, nothing that the earlier owner does becomes durable. A journal may accept its append, but not
+/// confirm it.
 async fn an_earlier_owner_is_fenced<J: Journal>(mut start: impl FnMut() -> J) {
     let journal = start();
     let mut earlier = open_new(&journal, SHARD).await;

@@ -2,7 +2,7 @@
 
 use peeklock_types::{BodyRef, ShardId};
 
-/// Why a log could not be opened or replayed.
+/// The reason why a log could not be opened or replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Stored data is damaged. Nothing was changed.
@@ -32,7 +32,7 @@ pub enum OpenError {
     NewerFormat {
         /// The directory.
         directory: String,
-        /// The format or the word that this program does not know.
+        /// The format or the word that this program does not support.
         what: String,
         /// The first version of the program that can open the directory.
         needs: String,
@@ -46,7 +46,7 @@ pub enum OpenError {
     OlderFormat {
         /// The directory.
         directory: String,
-        /// The format that it has.
+        /// The format of the directory.
         found: u32,
         /// The format that this program supports.
         known: u32,
@@ -66,11 +66,11 @@ pub enum OpenError {
     AlreadyOpen(ShardId),
 }
 
-/// Why a commit group was not taken.
+/// The reason why a commit group was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// Too many bytes wait to become durable. Nothing was taken. Retry when the watermark has risen; it will, because a log without waiting
-    /// groups is never busy.
+    /// Too many bytes wait to become durable. Nothing was taken. Retry when the watermark has risen. It does rise,
+    /// because a log without waiting groups is never busy.
     #[error("too many bytes wait for the disk")]
     Busy,
     /// The group is larger than the journal can store.
@@ -94,7 +94,7 @@ pub struct Poisoned {
     pub reason: String,
 }
 
-/// Why bodies could not be read or moved.
+/// The reason why bodies could not be read or moved.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// A live body is damaged or missing. Another attempt returns the same error.
@@ -134,7 +134,7 @@ pub enum ReadError {
     Poisoned(#[from] Poisoned),
 }
 
-/// Why a large body was not stored.
+/// The reason why a large body was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// There is no space for the body.
@@ -162,7 +162,7 @@ pub enum BodyError {
     Poisoned(#[from] Poisoned),
 }
 
-/// Why a snapshot was not stored.
+/// The reason why a snapshot was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The store failed.

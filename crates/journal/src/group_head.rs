@@ -1,4 +1,5 @@
-//! The part of a commit group's header that every journal stores, so that each of them detects loss and confusion in the same way.
+//! The part of a commit group's header that every journal stores, so that each of them detects loss and confusion in
+//! the same way.
 
 use peeklock_types::{CommitGroupNumber, ShardId};
 
@@ -7,7 +8,8 @@ use peeklock_types::{CommitGroupNumber, ShardId};
 pub struct GroupHead {
     /// The shard that the group belongs to.
     pub shard: ShardId,
-    /// The epoch of the owner that appended the group. Every [`open`](crate::Journal::open) of the shard uses a higher epoch.
+    /// The epoch of the owner that appended the group. Every [`open`](crate::Journal::open) of the shard uses a higher
+    /// epoch.
     pub epoch: u32,
     /// The number of the group.
     pub number: CommitGroupNumber,
@@ -20,8 +22,8 @@ pub struct GroupHead {
 }
 
 impl GroupHead {
-    /// Returns a hash of this group and, through `previous`, of every earlier group of the shard. It detects lost and confused groups. It does
-    /// not protect against forgery.
+    /// Returns a hash of this group and, through `previous`, of every earlier group of the shard. It detects lost and
+    /// confused groups. It does not protect against forgery.
     pub fn chain(&self) -> u64 {
         let content = (u64::from(self.payload_crc) << 32) | u64::from(self.payload_bytes);
         let owner = (u64::from(self.epoch) << 16) | u64::from(self.shard.0);

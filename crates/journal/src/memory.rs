@@ -89,17 +89,18 @@ impl Default for MemoryJournal {
 }
 
 impl MemoryJournal {
-    /// Makes an empty journal.
+    /// Creates an empty journal.
     pub fn new() -> Self {
         Self::with_backlog_bytes_max(BACKLOG_BYTES_MAX)
     }
 
-    /// Makes an empty journal with this placement.
+    /// Creates an empty journal with this placement.
     pub fn with_placement(placement: Placement) -> Self {
         Self::build(BACKLOG_BYTES_MAX, placement)
     }
 
-    /// Makes an empty journal that rejects appends as busy while more than `backlog_bytes_max` wait above the watermark of a shard.
+    /// Creates an empty journal that rejects appends as busy while more than `backlog_bytes_max` wait above the
+    /// watermark of a shard.
     pub fn with_backlog_bytes_max(backlog_bytes_max: usize) -> Self {
         Self::build(backlog_bytes_max, Placement::default())
     }
@@ -110,7 +111,8 @@ impl MemoryJournal {
         MemoryJournal { store: Arc::new(store) }
     }
 
-    /// Holds every watermark at its current group. Opening a log while the watermark is held loses the groups above it, like a power failure.
+    /// Holds every watermark at its current group. Opening a log while the watermark is held loses the groups above it,
+    /// like a power failure.
     pub fn hold(&self) {
         locked(&self.store.settings).held = true;
     }
@@ -126,7 +128,8 @@ impl MemoryJournal {
         });
     }
 
-    /// Poisons every open log, like a failed sync. The groups above the watermark are lost. A log works again after it is opened again.
+    /// Poisons every open log, like a failed sync. The groups above the watermark are lost. A log works again after it
+    /// is opened again.
     pub fn poison(&self, reason: &str) {
         self.each_shard(|shard, state| {
             state.stopped = Some(Poisoned { reason: reason.to_owned() });

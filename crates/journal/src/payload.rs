@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-/// The payload of a commit group or snapshot, in parts. Concatenated, the parts are the payload. A part that the owner has in a buffer of its own
-/// needs no copy.
+/// The payload of a commit group or snapshot, in parts. Concatenated, the parts are the payload. A part that the owner
+/// has in a buffer of its own needs no copy.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     parts: Vec<Bytes>,
@@ -18,7 +18,7 @@ impl Payload {
         self.len
     }
 
-    /// Whether the payload has no bytes.
+    /// Returns whether the payload has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -28,8 +28,8 @@ impl Payload {
         &self.parts
     }
 
-    /// Returns a range of the payload and the size of the buffer that the range keeps in memory. Copies the range only if it spans several parts.
-    /// Returns `None` if the payload ends before the range does.
+    /// Returns a range of the payload and the size of the buffer that the range keeps in memory. Copies the range only
+    /// if it spans several parts. Returns `None` if the payload ends before the range does.
     pub fn slice(&self, range: Range<usize>) -> Option<(Bytes, usize)> {
         if range.start > range.end || range.end > self.len {
             return None;

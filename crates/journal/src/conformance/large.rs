@@ -49,7 +49,7 @@ async fn bodies_of_all_sizes_are_readable<J: Journal>(mut start: impl FnMut() ->
     assert!(all(read(&log, &bodies).await));
     assert_eq!(log.wants_moved(), None, "moving a large body should gain nothing");
     let mut moved = move_each(&mut log, &bodies).await;
-    assert!(all(read(&log, &moved).await), "the owner may move them without a request");
+    assert!(all(read(&log, &moved).await), "the owner may move the bodies without a request");
     moved.truncate(3);
     log.release(&bodies);
     assert!(matches!(log.reader().read(bodies).await, Err(ReadError::Gone(_))));

@@ -101,7 +101,8 @@ async fn only_adopted_bodies_survive_a_restart<J: Journal>(mut start: impl FnMut
     assert!(matches!(log.reader().read(lost).await, Err(ReadError::Gone(_))));
 }
 
-/// Whether a journal asks at all depends on its settings. If it asks, it must stop when the owner has done its part.
+/// The settings of a journal decide whether it requests moves at all. If it does, the request must end when the owner
+/// has fulfilled it.
 async fn a_request_to_move_ends_when_the_owner_fulfils_it<J: Journal>(mut start: impl FnMut() -> J) {
     const BODY_BYTES: usize = 20_000;
     let journal = start();
@@ -118,7 +119,7 @@ async fn a_request_to_move_ends_when_the_owner_fulfils_it<J: Journal>(mut start:
     let mut requests = 0;
     while let Some(range) = log.wants_moved() {
         requests += 1;
-        assert!(requests < 100, "the journal should not ask for {range:?} again");
+        assert!(requests < 100, "the journal should not request {range:?} again");
         let in_range = |body: &&mut StoredBody| range.contains(body.place);
         for body in live.iter_mut().filter(in_range) {
             let old = std::mem::replace(body, move_each(&mut log, &[*body]).await[0]);

@@ -80,7 +80,7 @@ async fn runs_contain_bodies_of_every_place<J: Journal>(mut start: impl FnMut() 
     let mut log = open_new(&journal, SHARD).await;
     let mut all = Vec::new();
     let mut expected = Vec::new();
-    // Old groups that are no longer in memory, new ones, and bodies that were moved before.
+    // The bodies are in old groups that are not in memory, in new groups, and in copies of earlier moves.
     for round in 0..40 {
         let (places, contents) = append_contents(&mut log, &[3_000 + round, 100]).await;
         let mut body = places[1];
@@ -115,7 +115,7 @@ async fn streams_do_not_share_space<J: Journal>(mut start: impl FnMut() -> J) {
     assert_eq!(read(&log, &rest).await, [contents[0].clone(), contents[3].clone()]);
 }
 
-/// Whether the journal wants one of these bodies moved.
+/// Returns whether the journal wants one of these bodies moved.
 fn wants_any(log: &impl Log, bodies: &[StoredBody]) -> bool {
     log.wants_moved().is_some_and(|range| bodies.iter().any(|body| range.contains(body.place)))
 }
@@ -138,7 +138,7 @@ async fn bodies_of_streams_are_never_requested<J: Journal>(mut start: impl FnMut
     log.adopt(&live);
     assert!(!wants_any(&log, &live));
     assert_eq!(read(&log, &live).await, expected);
-    // The owner may move them without a request.
+    // The owner may move the bodies without a request.
     let moved = move_each(&mut log, &live).await;
     assert_eq!(read(&log, &moved).await, expected);
 }

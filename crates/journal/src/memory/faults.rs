@@ -104,7 +104,7 @@ impl MemoryJournal {
         self.store.shard(shard).reads_held.send_replace(is_held);
     }
 
-    /// Returns how many bytes of a shard were read that were not in memory.
+    /// Returns how many bytes of a shard were read as from a disk.
     pub fn read_bytes(&self, shard: ShardId) -> u64 {
         self.with_faults(shard, |state| state.faults.read_bytes)
     }

@@ -1,6 +1,7 @@
 //! The standalone bodies of a shard.
 //!
-//! They are placed in segments, like those of a journal on disk, so that tests of owners meet the same requests to move bodies.
+//! The bodies are stored in segments, like those of a journal on disk, so that tests of owners meet the same requests
+//! to move bodies.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +13,7 @@ pub(super) struct StandaloneBodies {
     segments: BTreeMap<u32, Segment>,
     /// The segment that takes the next copy, of each stream and (`None`) of [`Move::Each`](crate::Move::Each).
     newest: HashMap<Option<u64>, u32>,
-    /// Whether the owner has named the bodies that live. Nothing is removed before.
+    /// Whether the owner has adopted the bodies that live. Nothing is removed before that.
     adopted: bool,
     next: u32,
 }
@@ -20,7 +21,7 @@ pub(super) struct StandaloneBodies {
 #[derive(Debug, Default)]
 struct Segment {
     bodies: BTreeMap<u32, Bytes>,
-    /// Whether all bodies belong to one stream. They are then released from the front and never moved.
+    /// Whether all bodies belong to one stream. Such bodies are released from the front and never moved.
     is_stream: bool,
     size_bytes: u32,
     live_bytes: u64,
