@@ -1,11 +1,14 @@
-//! Measures the journal relative to the speed of the same disk for a bare `pwrite` + `fdatasync` of the same payload bytes.
+//! Measures the journal relative to the speed of the same disk for a bare `pwrite` + `fdatasync` of the same payload
+//! bytes.
 //!
-//! The speed of disks changes from minute to minute, so both sides run in short alternating slices, and the ratio of each pair of slices counts.
-//! The bare side writes only payload, block by block, cyclically in a file that was written before.
+//! The speed of disks changes from minute to minute, so both sides run in short alternating slices, and the ratio of
+//! each pair of slices counts. The bare side writes only payload, block by block, cyclically in a file that was written
+//! before.
 //!
-//! `cargo run --release -p peeklock-journal-wal --example journal_bench [directory]`; `SLICE_MS` and `SLICES` change the length.
+//! `cargo run --release -p peeklock-journal-wal --example journal_bench [directory]`; `SLICE_MS` and `SLICES` change
+//! the length.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark may stop")]
+#![allow(clippy::unwrap_used, reason = "a benchmark that meets the unexpected stops")]
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -22,7 +25,7 @@ use peeklock_types::{CommitGroupNumber, ShardId};
 const RECORD_BYTES: usize = 1024;
 const REPETITIONS: usize = 3;
 const RAW_FILE_BYTES: u64 = 64 << 20;
-/// Group sizes, and the least share of the bare disk's rate that they should reach.
+/// The group sizes, and the least share of the bare disk's rate that each should reach.
 const ROWS: [(usize, f64); 7] =
     [(1, 0.90), (4, 0.90), (16, 0.90), (64, 0.90), (256, 0.85), (1024, 0.70), (4096, 0.70)];
 /// The least share for single records that the journal joins, relative to the bare disk with 256 records per write.
@@ -54,7 +57,7 @@ async fn run(directory: &Path) {
     let slices = usize::try_from(setting("SLICES", 12)).unwrap();
     let pace = Pace { slice: Duration::from_millis(setting("SLICE_MS", 120)), slices };
     let mut raw = Raw::new(&directory.join("raw"));
-    // One group per commit, as on the bare side. Joining groups has its own row.
+    // A commit has one group, as on the bare side. The joining of groups has its own row.
     let single = WalConfig { commit_bytes_max: 1, ..WalConfig::default() };
     let journal = WalJournal::open(directory.join("single"), single).unwrap();
     let merging = WalJournal::open(directory.join("merging"), WalConfig::default()).unwrap();

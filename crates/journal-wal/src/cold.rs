@@ -1,7 +1,8 @@
-//! Cold segments: the files of the standalone bodies of a shard. They are appended to and removed as a whole.
+//! Cold segments: the files of the standalone bodies of a shard. A segment is only appended to, and is removed as a
+//! whole.
 //!
-//! A segment is written by one run of the program. After a restart a new one is started, so nothing is ever written behind a torn end. Bodies
-//! that the owner does not adopt are removed.
+//! A segment is written by one run of the program. After a restart the program starts a new segment, so nothing is ever
+//! written behind a torn end. Bodies that the owner does not adopt are removed.
 
 mod files;
 mod kind;
@@ -36,12 +37,12 @@ pub(crate) const BODY_HEADER_BYTES: usize = 8;
 pub(crate) struct ColdStore {
     shard: ShardId,
     books: Mutex<Books>,
-    /// Held while copies are written, which takes long. Fast calls only try to lock them.
+    /// The writers are locked while copies are written, which takes long. Fast calls only try to lock them.
     moved: Mutex<Writers>,
     streams: Mutex<Writers>,
     /// Whether the directory of this shard is durable.
     has_directory: AtomicBool,
-    /// Whether a segment is mostly dead. Read for every batch.
+    /// Whether a segment is mostly dead. An atomic, because it is read for every batch.
     has_mostly_dead: AtomicBool,
 }
 
@@ -80,7 +81,7 @@ fn stored_bytes(body_bytes: usize) -> u64 {
     ((BODY_HEADER_BYTES + body_bytes) as u64).next_multiple_of(8)
 }
 
-/// Includes the place, so that one body cannot pass for another.
+/// Returns the checksum of a body. It includes the place, so that one body cannot pass for another.
 pub(crate) fn checksum(segment: u32, offset: u64, body: &[u8]) -> u32 {
     crc32c::crc32c_append(place_checksum(segment, offset), body)
 }
@@ -195,8 +196,8 @@ impl ColdStore {
         dead
     }
 
-    /// Gives up segments that are being written and have no live body, unless a copy is being written to them. The writer of the copy checks
-    /// again at the end.
+    /// Gives up segments that are being written and have no live body, unless a copy is being written to them. The
+    /// writer of the copy checks again at the end.
     fn give_up_idle(&self, books: &mut Books, dead: &mut Vec<Dead>) {
         if books.idle.is_empty() {
             return;
@@ -276,7 +277,8 @@ impl Books {
         }
     }
 
-    /// Updates the state of a segment after its live bytes have changed: removed if it has none, mostly dead if less than half of it lives.
+    /// Updates the state of a segment after its live bytes have changed: it is removed if it has none, and mostly dead
+    /// if less than half of it lives.
     fn review(&mut self, number: u32) -> Option<Dead> {
         let segment = self.segments.get(&number)?;
         if !self.counted {
@@ -351,12 +353,13 @@ fn describe_header(kind: Kind, header: &[u8; HEADER_BYTES]) -> String {
 
 const OFFSET_BITS: u32 = 32;
 
-/// Returns the reference to a body in a cold segment. The handle has 31 bits for the segment and 32 for the offset divided by the alignment.
+/// Returns the reference to a body in a cold segment. The handle has 31 bits for the segment and 32 for the offset
+/// divided by the alignment.
 pub(crate) fn body_ref(segment: u32, offset_bytes: u64) -> BodyRef {
     let offset = offset_bytes / BodyRef::ALIGNMENT as u64;
     let fits = offset < 1 << OFFSET_BITS;
     let place = fits.then(|| BodyRef::standalone((u64::from(segment) << OFFSET_BITS) | offset)).flatten();
-    place.expect("segments are far smaller and fewer")
+    place.expect("segments are far smaller and fewer than a handle can encode")
 }
 
 /// Returns the segment and the offset that [`body_ref`] has put into a handle.

@@ -1,6 +1,6 @@
 use peeklock_types::Placement;
 
-/// Settings of the journal. The defaults fit a broker on a common disk, idle or busy.
+/// The settings of the journal. The defaults fit a broker on a common disk, idle or busy.
 #[derive(Clone, Debug)]
 pub struct WalConfig {
     /// The number of shards of a new directory. An existing directory keeps the number in its file `FORMAT`.
@@ -9,12 +9,14 @@ pub struct WalConfig {
     pub segment_bytes: u64,
     /// The size of the first segment. It is written before the first open returns, so it is small.
     pub first_segment_bytes: u64,
-    /// The least and the largest number of prepared segments. The number grows when segments fill quickly or become free.
+    /// The least and the largest number of prepared segments. The number grows when segments fill quickly or become
+    /// free.
     pub spares_min: usize,
     pub spares_max: usize,
-    /// Above this size of the log, the owners of the oldest groups are asked to take snapshots and to move bodies.
+    /// Above this size of the log, the journal requests snapshots and moves of bodies from the owners of the oldest
+    /// groups.
     pub ring_bytes: u64,
-    /// Above this size of the log, new messages are rejected until the owners have done so.
+    /// Above this size of the log, new messages are rejected until the owners have fulfilled these requests.
     pub ring_bytes_max: u64,
     /// The size of the newest groups that stay in memory, for all shards together.
     pub hot_cache_bytes: usize,
@@ -24,17 +26,19 @@ pub struct WalConfig {
     pub commit_bytes_max: usize,
     /// The largest payload of a group.
     pub group_bytes_max: usize,
-    /// A shard is asked for a snapshot after it has appended this many bytes since the last one.
+    /// The journal requests a snapshot from a shard after it has appended this many bytes since the last one.
     pub snapshot_after_bytes: u64,
     /// The size at which a cold segment is sealed.
     pub cold_segment_bytes: u64,
-    /// The size at which a cold segment of a stream is sealed. The file grows with its stream, so a small stream takes little space.
+    /// The size at which a cold segment of a stream is sealed. The file grows with its stream, so a small stream takes
+    /// little space.
     pub stream_segment_bytes: u64,
-    /// The free space on the file system below which new messages are rejected (soft) and below which only requests that free space are accepted
-    /// (hard).
+    /// The free space on the file system below which new messages are rejected (soft) and below which only requests
+    /// that free space are accepted (hard).
     pub free_bytes_soft: u64,
     pub free_bytes_hard: u64,
-    /// The size of the reserve file. It is removed when the free space falls below the hard limit, so that snapshots and moved bodies still fit.
+    /// The size of the reserve file. It is removed when the free space falls below the hard limit, so that snapshots
+    /// and moved bodies still fit.
     pub reserve_bytes: u64,
     /// The limit for the whole directory, if it must not use the whole disk.
     pub total_bytes_max: Option<u64>,
@@ -69,7 +73,7 @@ impl Default for WalConfig {
 
 /// The unit of writing: the header of a segment takes one block, and every commit starts at a block boundary.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
-/// A place in the log stores offsets in 24 bits, in units of 8 bytes.
+/// The largest segment: a place in the log stores offsets in 24 bits, in units of 8 bytes.
 const SEGMENT_BYTES_MAX: u64 = 64 * MIB;
 
 impl WalConfig {

@@ -24,7 +24,8 @@ pub struct DirectoryItem {
 /// Holds the lock on a directory until it is dropped.
 pub type DirectoryLock = Box<dyn Send + Sync>;
 
-/// A file system. Changes to a directory are durable after [`Disk::sync_dir`], contents of a file after [`DiskFile::sync`].
+/// A file system. Changes to a directory are durable after [`Disk::sync_dir`], the contents of a file after
+/// [`DiskFile::sync`].
 pub trait Disk: Send + Sync + 'static {
     fn create_dir_all(&self, directory: &Path) -> io::Result<()>;
     /// Locks a directory. Returns `None` if another process holds the lock.
@@ -57,22 +58,23 @@ pub trait DiskFile: Send + Sync + 'static {
         self.read_at(&mut bytes, offset)?;
         Ok(bytes)
     }
-    /// Reserves space for an empty file without writing it. The file then has this size and reads as zeros. Returns `false` and changes nothing
-    /// if the file system does not support this.
+    /// Reserves space for an empty file without writing it. The file then has this size and reads as zeros. Returns
+    /// `false` and changes nothing if the file system does not support this.
     fn reserve(&self, size_bytes: u64) -> io::Result<bool>;
     /// Writes all parts consecutively.
     fn write_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
     /// Returns when the contents are on stable storage. After an error, the contents on stable storage are unknown.
     fn sync(&self) -> io::Result<()>;
-    /// Drops cached pages, so that later reads come from the device. After a failed sync, the cache may contain data that never reached the
-    /// device.
+    /// Drops cached pages, so that later reads come from the device. After a failed sync, the cache may contain data
+    /// that never reached the device.
     fn forget_cache(&self) -> io::Result<()>;
 }
 
 /// The files of the operating system.
 #[derive(Debug, Default)]
 pub struct RealDisk {
-    /// Open handles of directories that were synced before. A changed directory must be synced even if the process has no free handles left.
+    /// Open handles of directories that were synced before. A changed directory must be synced even if the process has
+    /// no free handles left.
     directories: Mutex<BTreeMap<PathBuf, Arc<File>>>,
 }
 
@@ -101,14 +103,14 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path, owner: &str) -> io::Result<Option<DirectoryLock>> {
-        // Opened without truncation, so that another process can still read the name of the owner.
+        // The file is opened without truncation, so that another process can still read the name of the owner.
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        // The name is information for people. A full disk must not keep the owner from starting.
+        // The name is only shown to people. A full disk must not keep the owner from starting.
         let noted = file.set_len(0).and_then(|()| file.write_all(owner.as_bytes()));
         if let Err(error) = noted {
             tracing::warn!(path = %path.display(), %error, "the owner could not be noted in the lock file");
@@ -168,7 +170,7 @@ impl Disk for RealDisk {
                     Ok(thread) => {
                         thread.join().unwrap_or_else(|_| Err(io::Error::other("a sync has panicked")))
                     }
-                    // No thread is available: sync them one after the other.
+                    // No thread is available: the files are synced one after the other.
                     Err(_) => sync(files),
                 };
                 synced = synced.and(done);
@@ -187,7 +189,8 @@ struct HeldLock(File);
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        // Closing the file is not enough if a child process that is being started has inherited it. A failure cannot be handled.
+        // Closing the file is not enough if a child process that is being started has inherited it. A failure cannot be
+        // handled.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -207,7 +210,8 @@ impl DiskFile for RealFile {
         self.0.read_exact_at(into, offset)
     }
 
-    /// Reads without zeroing the buffer first, because zeroing takes about as long as a read from the page cache.
+    /// Reads without zeroing the buffer first, because zeroing takes approximately as long as a read from the page
+    /// cache.
     fn bytes_at(&self, size_bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(size_bytes);
         while bytes.len() < size_bytes {
@@ -265,12 +269,12 @@ pub(crate) fn write_all(file: &dyn DiskFile, bytes: &[u8], offset: u64) -> io::R
     file.write_at(&mut [IoSlice::new(bytes)], offset)
 }
 
-/// Whether the error means that the process or the machine has too many open files, which is temporary.
+/// Returns whether the error means that the process or the machine has too many open files, which is temporary.
 pub(crate) fn is_out_of_handles(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Whether the error means that the disk is full, which is temporary, and not that the disk fails.
+/// Returns whether the error means that the disk is full, which is temporary, and not that the disk fails.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),

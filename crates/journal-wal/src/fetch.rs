@@ -21,13 +21,13 @@ use crate::segment::{Place, Segment};
 use crate::shard::Shard;
 use crate::shared::Shared;
 
-/// Ranges with at most this gap are read together, up to this size.
+/// The limits of a shared read: ranges with at most this gap are read together, up to this size.
 const GAP_BYTES_MAX: u64 = 4 * 1024;
 const READ_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Larger bodies are read separately: another call costs less than copying the body out of a shared read.
 const ALONE_BYTES: u64 = 64 * 1024;
-/// A body is copied out of a shared buffer if it would otherwise keep more than this, and more than its own size, in memory until a receiver has
-/// taken it.
+/// A body is copied out of a shared buffer if it would otherwise keep more than this, and more than its own size, in
+/// memory until a receiver has taken it.
 const PINNED_BYTES_MAX: usize = 4096;
 
 /// Returns the body if it is in memory.
@@ -71,8 +71,8 @@ pub(crate) fn bodies(shared: &Shared, shard: &Shard, wanted: &[StoredBody]) -> R
     found.into_iter().enumerate().map(|(at, bytes)| bytes.ok_or_else(|| missing(at))).collect()
 }
 
-/// Reads a range of a body. A large body has checksums for its chunks. A body of a stream is read completely and checked before ranges of it are
-/// read. A body in the log is checked when it is copied.
+/// Reads a range of a body. A large body has checksums for its chunks. A body of a stream is read completely and
+/// checked before ranges of it are read. A body in the log is checked when it is copied.
 pub(crate) fn range(
     shared: &Shared,
     shard: &Shard,
@@ -135,12 +135,13 @@ pub(crate) fn header(
     source.header(&bytes, place.offset(), shard, number).map(Some)
 }
 
-/// A file that contains bodies. It stays open, so the file may be removed during the read. A log segment is not recycled while it is held.
+/// A file that contains bodies. It stays open, so the file may be removed during the read. A log segment is not
+/// recycled while it is held.
 struct Source {
     path: String,
     file: Arc<dyn DiskFile>,
     size_bytes: u64,
-    /// Holds the log segment, if it is one.
+    /// Keeps the segment in use, if the file is a log segment.
     _segment: Option<Arc<Segment>>,
 }
 

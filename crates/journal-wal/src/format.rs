@@ -1,4 +1,5 @@
-//! The file `FORMAT`: which format a data directory has, which version of the program it needs, and how many shards.
+//! The file `FORMAT`: the format of a data directory, the version of the program that it needs, and its number of
+//! shards.
 //!
 //! ```text
 //! peeklock journal 3
@@ -16,20 +17,22 @@ use crate::disk::{Disk, write_all};
 use crate::journal::failed;
 use crate::layout::{Layout, text};
 
-/// Changes when a directory is laid out in another way, or when a frame, a segment or the payload of a group is. Records, settings and snapshots
-/// are tagged: for them it stays.
+/// The number of the format. It changes when the layout of a directory, a frame, a segment or the payload of a group
+/// changes. Records, settings and snapshots are tagged, so their changes do not change it.
 const FORMAT: u32 = 3;
 /// The first version of the program that reads this format.
 const NEEDS: &str = "0.1.0";
 const FORMAT_WORDS: &str = "peeklock journal ";
 
-/// Checks the format of a directory and returns its placement. Makes a new directory one of this format, with the placement `new`.
+/// Checks the format of a directory and returns its placement. A new directory gets this format and the placement
+/// `new`.
 pub(crate) fn settle(disk: &dyn Disk, layout: &Layout, new: Placement) -> Result<Placement, OpenError> {
     let path = layout.format();
     match read_file(disk, &path) {
         Ok(bytes) => {
             let placement = check(layout, &bytes)?;
-            // What is seen now must still be there after a power cut, even if the last run died before it could sync.
+            // The names that are visible here must survive a power failure, even if the last run died before it could
+            // sync them.
             for directory in [layout.root.clone(), layout.wal_dir()] {
                 disk.sync_dir(&directory).map_err(failed("syncing", &directory))?;
             }
@@ -45,7 +48,7 @@ pub(crate) fn settle(disk: &dyn Disk, layout: &Layout, new: Placement) -> Result
     Ok(new)
 }
 
-/// Refuses a log that holds shards which the file does not count.
+/// Rejects a log that contains a shard above the number of shards in the file.
 pub(crate) fn check_shards(
     layout: &Layout,
     placement: Placement,
@@ -74,7 +77,8 @@ fn create(disk: &dyn Disk, layout: &Layout, placement: Placement) -> io::Result<
     sync_parent(disk, &layout.root)
 }
 
-/// The directory may be new itself. Its parent may belong to someone else, who then answers for its lasting.
+/// Syncs the parent of the data directory, because the directory itself may be new. A parent that belongs to another
+/// user cannot be synced, which is ignored.
 fn sync_parent(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     let parent = match directory.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),

@@ -1,7 +1,7 @@
 //! Frames: the form of a group in a segment. 64 bytes of header, then the payload, padded to a multiple of eight bytes.
 //!
-//! The owner of a shard fills in the [`GroupHead`] and computes the checksum of the payload on its own thread. The writer adds the [`Landing`]
-//! and computes the checksum of the header only.
+//! The owner of a shard fills in the [`GroupHead`] and computes the checksum of the payload on its own thread. The
+//! writer adds the [`Landing`] and computes the checksum of the header only.
 
 use peeklock_journal::GroupHead;
 use peeklock_types::{CommitGroupNumber, ShardId};

@@ -1,5 +1,5 @@
-//! Moves runs of streams. Requests for several streams are processed together: a group with bodies of several streams is read once, and the files
-//! are synced in parallel.
+//! Moves runs of streams. Requests for several streams are processed together: a group with bodies of several streams
+//! is read once, and the files are synced in parallel.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::shared::Shared;
 
 /// The number of requests that are processed together. Each may need a file of its own.
 const GATHERS_MAX: usize = 64;
-/// The number of bytes that are copied before a sync. Every stream has its own file, and syncing a file takes about the same time for few bytes
-/// as for many.
+/// The number of bytes that are copied before a sync. Every stream has its own file, and syncing a file takes
+/// approximately the same time for few bytes as for many.
 const GATHER_BYTES: u64 = 16 * 1024 * 1024;
 
 type Answer = Result<Unclaimed, ReadError>;
@@ -47,14 +47,14 @@ impl Gather {
         self.runs.iter().try_for_each(|run| run_bytes(run).map(drop))
     }
 
-    /// The runs that are left.
+    /// Returns the runs that are left.
     fn moves(&self) -> impl Iterator<Item = Move<'_>> {
         let target = Target::Stream(self.stream);
         self.runs.iter().skip(self.copies.len()).map(move |run| Move { target, run })
     }
 
-    /// Returns how many of the next runs are copied now, and subtracts their size from `room_bytes`. At least one if a run is left and there is
-    /// room.
+    /// Returns how many of the next runs are copied now, and subtracts their size from `room_bytes`. It is at least one
+    /// if a run is left and there is room.
     fn take_room(&self, room_bytes: &mut u64, share_bytes: u64) -> usize {
         let mut share_bytes = share_bytes.min(*room_bytes);
         let mut fits = |next: &Move<'_>| {
@@ -118,8 +118,8 @@ struct Next {
     count: usize,
 }
 
-/// Takes the requests that are processed together, with an equal share for each. Streams that are written together are in the same groups, and
-/// their bodies are then read once. Requests that fail without copying are answered here.
+/// Takes the requests that are processed together, with an equal share for each. Streams that are written together are
+/// in the same groups, and their bodies are then read once. Requests that fail without a copy are answered here.
 fn next_batch(shared: &Arc<Shared>, shard: &Arc<Shard>, waiting: &mut VecDeque<Gather>) -> Vec<Next> {
     let mut batch = Vec::new();
     let mut room_bytes = GATHER_BYTES;

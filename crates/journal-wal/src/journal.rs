@@ -28,8 +28,8 @@ use crate::snapshot::Loaded;
 use crate::writer::Writer;
 use crate::{fetch, format, locked, snapshot};
 
-/// The journal in one directory of a local disk. Clones are handles to the same journal. It closes when the last handle and the last log are
-/// dropped.
+/// The journal in one directory of a local disk. Clones are handles to the same journal. It closes when the last handle
+/// and the last log are dropped.
 #[derive(Clone)]
 pub struct WalJournal {
     handle: Arc<Handle>,
@@ -61,7 +61,8 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error
 }
 
 impl WalJournal {
-    /// Opens or creates a journal. Blocks while it reads the whole log, which may take a second after a crash under load.
+    /// Opens or creates a journal. Blocks while it reads the whole log, which may take a second after a crash under
+    /// load.
     pub fn open(directory: impl AsRef<Path>, config: WalConfig) -> Result<Self, OpenError> {
         Self::open_on(Arc::new(RealDisk::default()), directory.as_ref(), config)
     }
@@ -90,8 +91,8 @@ impl WalJournal {
         Ok((Self::assemble(shared, Pools::inline(), Vec::new(), lock), driver))
     }
 
-    /// Opens a journal without threads, in which reading and moving bodies also wait for the caller. They then take simulated time, during which
-    /// other events can happen.
+    /// Opens a journal without threads, in which reading and moving bodies also wait for the caller. They then take
+    /// simulated time, during which other events can happen.
     pub fn open_idle(
         disk: Arc<dyn Disk>,
         directory: &Path,
@@ -134,7 +135,8 @@ impl WalJournal {
         }
     }
 
-    /// Writes the waiting groups, ends the threads and unlocks the directory. Logs that still exist reject every call afterwards.
+    /// Writes the waiting groups, ends the threads and unlocks the directory. Logs that still exist reject every call
+    /// afterwards.
     pub fn close(&self) {
         self.handle.close();
     }
@@ -195,7 +197,8 @@ fn prepare(disk: Arc<dyn Disk>, directory: &Path, config: WalConfig) -> Result<O
     Ok(Opened { shared, writer, lock })
 }
 
-/// The segment that was written last is never reused, so a directory with snapshots or cold bodies must have a log.
+/// Checks that a directory without a log has no snapshots or cold bodies. The segment that was written last is never
+/// reused, so such a directory must have a log.
 fn expect_no_log(disk: &dyn Disk, layout: &Layout) -> Result<(), OpenError> {
     let mut made_from_it = Vec::new();
     for id in numbered_dirs(disk, &layout.snapshot_root())? {
@@ -274,8 +277,9 @@ fn ready_spares(
     Ok(spares)
 }
 
-/// Every start first writes into a new segment. This one is small, so that the first start is fast and many starts in a row do not fill the disk
-/// before the log can be trimmed. The keeper prepares the other segments.
+/// Prepares the first segment of this run, because every start writes into a new segment. It is small, so that the
+/// first start is fast and many starts in a row do not fill the disk before the log can be trimmed. The keeper prepares
+/// the other segments.
 fn first_segment(
     disk: &dyn Disk,
     layout: &Layout,
@@ -383,8 +387,8 @@ fn take_over(shared: &Shared, shard: &Shard, fenced_epoch: u32) -> Result<(u32, 
     Ok((epoch, Recovery { snapshot: loaded.newest.map(|stored| stored.snapshot), groups }))
 }
 
-/// An unreadable snapshot covers groups that may be stored nowhere else. All of them must be in the log; otherwise an older state would pass for
-/// the newest one.
+/// Checks that the log contains all groups that an unreadable snapshot covers. They may be stored nowhere else, and an
+/// older state would otherwise pass for the newest one.
 fn check_unreadable(shared: &Shared, shard: &Shard, loaded: &Loaded) -> Result<(), OpenError> {
     let Some(unreadable) = loaded.unreadable else { return Ok(()) };
     let books = locked(&shard.books);
@@ -395,8 +399,8 @@ fn check_unreadable(shared: &Shared, shard: &Shard, loaded: &Loaded) -> Result<(
     Err(OpenError::Corrupt { file: text(&shared.layout.snapshot(shard.id, unreadable)), offset: 0, what })
 }
 
-/// Makes this open the owner of the shard, unless a later open has overtaken it. If the log has no groups of the shard, the shard continues after
-/// its snapshot.
+/// Makes this open the owner of the shard, unless a later open has overtaken it. If the log has no groups of the shard,
+/// the shard continues after its snapshot.
 fn adopt(shard: &Shard, mark: SnapshotMark, fenced_epoch: u32, written_by: u32) -> Result<u32, OpenError> {
     let mut books = locked(&shard.books);
     if books.epoch != fenced_epoch {
@@ -408,7 +412,7 @@ fn adopt(shard: &Shard, mark: SnapshotMark, fenced_epoch: u32, written_by: u32) 
     if goes_on_after.is_some() {
         books.start_after(mark);
     }
-    // Sent under the lock, so that an earlier open cannot overwrite the progress of a later one.
+    // The progress is sent under the lock, so that an earlier open cannot overwrite the progress of a later one.
     shard.progress.send_modify(|progress| {
         progress.epoch = epoch;
         progress.watermark = goes_on_after.unwrap_or(progress.watermark);

@@ -1,4 +1,5 @@
-//! The keeper prepares segments, recycles free ones, watches the space, and asks owners to give up the oldest groups.
+//! The keeper prepares segments, recycles free ones, watches the space, and requests that owners give up the oldest
+//! groups.
 //!
 //! It is not in the path of a commit. In a broker it has a thread; a simulation calls [`Keeper::pass`].
 
@@ -23,7 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
-    /// Whether the last attempt to make a segment found no space.
+    /// Whether the last attempt to prepare a segment found no space.
     no_room: bool,
 }
 
@@ -50,9 +51,9 @@ impl Keeper {
         }
     }
 
-    /// Does all pending work. A permanent error stops the journal, because a directory that cannot be synced cannot be trusted. After an attempt
-    /// that found no space, the next attempt is made only if `may_try` is set: an attempt writes until the disk is full, and the bell rings
-    /// often.
+    /// Does all pending work. A permanent error stops the journal, because a directory that cannot be synced cannot be
+    /// trusted. After an attempt that found no space, the next attempt is made only if `may_try` is set: an attempt
+    /// writes until the disk is full, and the bell rings often.
     pub(crate) fn pass(&mut self, may_try: bool) {
         let mut may_go_on = true;
         while may_go_on && self.shared.stopped().is_none() {
@@ -60,7 +61,8 @@ impl Keeper {
             let kept =
                 self.reclaim().and_then(|()| self.shed_spares()).and_then(|()| self.add_spare(may_try));
             may_go_on = match kept {
-                // One segment per pass: a busy writer may use segments as fast as they are made, and the other work must not wait for that.
+                // A pass prepares one segment: a busy writer may use segments as fast as they are prepared, and the
+                // other work must not wait for that.
                 Ok(was_added) => was_added,
                 Err(error) => {
                     let folder = text(self.shared.root());
@@ -73,7 +75,8 @@ impl Keeper {
         }
     }
 
-    /// A crash may undo a removal. The segment is then removed again after the next start.
+    /// Removes cold segments without live bodies. A crash may undo a removal; the segment is then removed again after
+    /// the next start.
     fn remove_doomed(&self) {
         for path in self.shared.take_doomed() {
             if let Err(error) = self.shared.disk.remove(&path) {
@@ -116,13 +119,14 @@ impl Keeper {
         if free { ring.live.pop_front() } else { None }
     }
 
-    /// More segments are kept than are made: reusing one costs a rename, and a new one is written twice.
+    /// Returns whether a free segment is kept as a spare. More spares are kept than are prepared: reusing a segment
+    /// costs a rename, and a new one is written twice.
     fn is_wanted(&self, segment: &Segment) -> bool {
         let spare_count = locked(&self.shared.ring).spares.len();
         segment.size_bytes == self.shared.config.segment_bytes && spare_count < self.spares_most()
     }
 
-    /// When space is short, spares are given up.
+    /// Returns the largest number of spares. When space is short, spares are given up.
     fn spares_most(&self) -> usize {
         let config = &self.shared.config;
         if self.shared.space() < Space::RejectSends { config.spares_max } else { config.spares_min }
@@ -150,8 +154,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes a segment if one is needed, and returns whether it did. After a lack of space, only a successful attempt resets `no_room`: the free
-    /// space that the file system reports may not be the only limit.
+    /// Prepares a segment if one is needed, and returns whether it did. After a lack of space, only a successful
+    /// attempt resets `no_room`: the free space that the file system reports may not be the only limit.
     fn add_spare(&mut self, may_try: bool) -> io::Result<bool> {
         if self.no_room && !may_try {
             return Ok(false);
@@ -200,7 +204,7 @@ impl Keeper {
         locked(&self.shared.ring).total_bytes() + self.shared.usage.total_bytes()
     }
 
-    /// The writer may have stalled just before a segment was added.
+    /// Wakes a stalled writer if there is a spare: the writer may have stalled just before a segment was added.
     fn end_stall(&self) {
         let has_spare = !locked(&self.shared.ring).spares.is_empty();
         if has_spare && self.shared.queue.stalled.load(Ordering::Relaxed) {
@@ -228,7 +232,7 @@ impl Keeper {
             );
             self.shared.set_space(now);
             if now < before {
-                // Segments that were held back can be made now.
+                // Segments that were held back can be prepared.
                 self.shared.bell.ring();
             }
         }
@@ -238,7 +242,8 @@ impl Keeper {
     fn figures(&self, free_bytes: u64) -> Figures {
         let total_bytes = self.total_bytes();
         let ring = locked(&self.shared.ring);
-        // Surplus spares are given up when space is short. They count as free space, so that giving them up does not change the level.
+        // Surplus spares are given up when space is short. They count as free space, so that giving them up does not
+        // change the level.
         let surplus =
             ring.spares.iter().skip(self.shared.config.spares_min).map(|spare| spare.size_bytes).sum();
         Figures {
@@ -250,7 +255,7 @@ impl Keeper {
         }
     }
 
-    /// The reserve is space for snapshots and moved bodies. It is freed when only they can help.
+    /// Creates or removes the reserve: space for snapshots and moved bodies. It is freed when only they can free space.
     fn keep_reserve(&self, space: Space, free_bytes: u64) {
         let Shared { disk, layout, config, usage, .. } = &*self.shared;
         let held = usage.reserve_bytes.load(Ordering::Relaxed) > 0;
@@ -269,7 +274,8 @@ impl Keeper {
         }
     }
 
-    /// Groups of idle shards hold old segments as much as those of busy shards: every owner is asked how far to trim.
+    /// Requests that owners give up the oldest groups. Groups of idle shards keep old segments in use as much as those
+    /// of busy shards, so the request goes to every owner.
     fn ask_owners(&self) {
         let config = &self.shared.config;
         let limit = config.total_bytes_max.map_or(config.ring_bytes, |max| config.ring_bytes.min(max / 2));
@@ -277,7 +283,7 @@ impl Keeper {
         let live = ring.live_bytes();
         let mut excess = live.saturating_sub(limit);
         if excess > 0 {
-            // Asks for slightly more than needed, so that the owners are not asked again for every segment.
+            // The request is for slightly more than needed, so that it is not repeated for every segment.
             excess += limit / 8;
         }
         if self.shared.space() != Space::Enough {
@@ -323,8 +329,8 @@ impl Figures {
 pub(crate) enum Filling {
     /// All blocks are written once. A commit into them changes no metadata.
     Zeros,
-    /// The blocks are allocated but not written. A commit then also updates metadata, which doubles the cost of a small commit, but a large
-    /// commit costs less than writing the blocks twice.
+    /// The blocks are allocated but not written. A commit then also updates metadata, which doubles the cost of a small
+    /// commit, but a large commit costs less than writing the blocks twice.
     Reserved,
 }
 
@@ -342,7 +348,7 @@ pub(crate) fn prepare_segment(
     Ok(Segment { id, size_bytes, file })
 }
 
-/// Leaves nothing after a failure: on a full disk, an unfinished file would take space.
+/// Creates a file of this size. Leaves nothing after a failure: on a full disk, an unfinished file would take space.
 fn make_file(
     disk: &dyn Disk,
     path: &Path,
@@ -352,7 +358,7 @@ fn make_file(
     let file = disk.create(path)?;
     let written = fill(&*file, size_bytes, filling).and_then(|()| file.sync());
     if let Err(error) = written {
-        // The first error is the one to report.
+        // An error of the removal is ignored: the first error is reported.
         let _ = disk.remove(path);
         return Err(error);
     }

@@ -1,4 +1,4 @@
-//! Large bodies. Each has a cold segment of its own, is written piece by piece, and is read in ranges.
+//! Large bodies: each has a cold segment of its own, is written piece by piece, and is read in ranges.
 //!
 //! A body is divided into chunks, each with a checksum and a length, so that a range can be checked without the rest.
 
@@ -174,7 +174,7 @@ impl Draft {
 
     fn flush(&mut self) -> Result<(), BodyError> {
         let bytes = self.buffer.len() as u64;
-        // Counted before the write, because a failed write may have allocated space.
+        // The space is counted before the write, because a failed write may have allocated it.
         self.shard.cold.grow_large(self.number, bytes, &self.shared.usage.cold_bytes);
         write_all(&*self.file, &self.buffer, self.end).map_err(|source| self.failed(source))?;
         self.end += bytes;

@@ -30,12 +30,13 @@ impl Layout {
         self.root.join("wal")
     }
 
-    /// The names sort in the order of the numbers, for people who list the directory.
+    /// Returns the path of a segment of the log. The names sort in the order of the numbers, for people who list the
+    /// directory.
     pub(crate) fn segment(&self, id: u64) -> PathBuf {
         self.wal_dir().join(format!("{id:012}.wal"))
     }
 
-    /// A segment that is being prepared. It is not part of the log.
+    /// Returns the path of a segment that is being prepared. It is not part of the log.
     pub(crate) fn segment_draft(&self) -> PathBuf {
         self.wal_dir().join("draft.tmp")
     }
@@ -52,12 +53,12 @@ impl Layout {
         self.cold_dir(shard).join(format!("{segment:010}.seg"))
     }
 
-    /// A cold segment that contains one large body.
+    /// Returns the path of a cold segment that contains one large body.
     pub(crate) fn large(&self, shard: ShardId, segment: u32) -> PathBuf {
         self.cold_dir(shard).join(format!("{segment:010}.body"))
     }
 
-    /// A cold segment of one stream.
+    /// Returns the path of a cold segment of one stream.
     pub(crate) fn stream(&self, shard: ShardId, segment: u32) -> PathBuf {
         self.cold_dir(shard).join(format!("{segment:010}.stream"))
     }

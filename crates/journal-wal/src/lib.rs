@@ -34,7 +34,8 @@ pub use journal::{Stats, WalJournal};
 pub use large::{WalLargeBodies, WalLargeBody};
 pub use log::{WalBodyReader, WalLog};
 
-/// Locks a mutex, even if a thread has panicked while it held the lock: that panic stops the journal, and the others may still read the state.
+/// Locks a mutex, even if a thread has panicked while it held the lock: that panic stops the journal, and other threads
+/// may still read the state.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

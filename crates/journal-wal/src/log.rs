@@ -65,7 +65,8 @@ impl WalLog {
         locked(&self.shard.books).epoch == self.epoch
     }
 
-    /// Checks the limits and computes the checksum, on the owner's thread. The writer only adds the landing.
+    /// Checks the limits and computes the checksum, on the owner's thread. The writer only adds the
+    /// [`Landing`](crate::frame::Landing).
     fn head(&self, payload: &Payload) -> Result<GroupHead, AppendError> {
         let limit_bytes = self.shared().config.group_bytes_max;
         let too_large = || AppendError::TooLarge { size_bytes: payload.len(), limit_bytes };
@@ -75,7 +76,8 @@ impl WalLog {
         }
         let room =
             self.shared().queue.has_room(frame_bytes(payload.len()), self.shared().config.backlog_bytes_max);
-        // A shard without waiting groups is never rejected: its watermark would not rise, and the owner would not know when to retry.
+        // A shard without waiting groups is never rejected: its watermark would not rise, so the owner would never
+        // retry.
         if !room && self.next > self.watermark().next() {
             return Err(AppendError::Busy);
         }
@@ -105,7 +107,8 @@ impl WalLog {
         (self.handle.pools.gatherers.run(move || gather::work_off(&shared, &shard)), answer)
     }
 
-    /// Checks the fence and queues the group under one lock, so that no group of an earlier owner is queued after a later open.
+    /// Checks the fence and queues the group under one lock, so that no group of an earlier owner is queued after a
+    /// later open.
     fn hand_over(&self, head: GroupHead, payload: Payload) -> Result<(), Poisoned> {
         let queue = &self.shared().queue;
         let mut state = locked(&queue.state);
@@ -267,7 +270,8 @@ fn put_snapshot(
     let previous = locked(&shard.books).snapshot;
     let logged_bytes = shard.logged_bytes();
     if upto <= previous.upto {
-        // A snapshot of the same group exists. Overwriting it would risk it, and the owner does not have to be asked again.
+        // An existing snapshot of the same group is not overwritten, because that would put it at risk. It ends the
+        // request for a snapshot.
         if upto == previous.upto {
             shard.snapshot_taken(previous, logged_bytes);
         }
@@ -283,7 +287,8 @@ fn put_snapshot(
     Ok(())
 }
 
-/// Updates the usage even if the change fails, because it may fail after some files were written or removed.
+/// Changes the snapshots and updates their usage. The usage is updated even if the change fails, because it may fail
+/// after some files were written or removed.
 fn counting_snapshots(
     shared: &Shared,
     shard: &Shard,

@@ -68,7 +68,7 @@ pub(crate) fn move_each(
     Ok(done)
 }
 
-/// Returns how many moves from the front are done together. At least one.
+/// Returns how many moves from the front are done together; at least one.
 fn count_within(moves: &[Move<'_>]) -> usize {
     let mut total = 0;
     let fits = |one: &&Move<'_>| {

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::locked;
 use crate::shared::{Shared, StopOnPanic};
 
-/// Enough requests in parallel to keep a slow device busy.
+/// The number of readers: enough requests in parallel to keep a slow device busy.
 const READER_COUNT: usize = 4;
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -18,7 +18,8 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 /// One pool for each kind of work, so that the kinds do not wait for each other.
 pub(crate) struct Pools {
     pub(crate) readers: Pool,
-    /// Writes snapshots and cold segments. Separate from the readers, so that a receiver does not wait for a long sync.
+    /// Writes snapshots and cold segments. The pool is separate from the readers, so that a receiver does not wait for
+    /// a long sync.
     pub(crate) movers: Pool,
     /// Moves runs of streams. This is the largest amount of work, and senders of large bodies do not wait for it.
     pub(crate) gatherers: Pool,
@@ -29,7 +30,7 @@ impl Pools {
         Pools { readers: Pool::inline(), movers: Pool::inline(), gatherers: Pool::inline() }
     }
 
-    /// Makes pools whose jobs are sent to the returned receivers: reads, moves, runs of streams.
+    /// Creates pools whose jobs are sent to the returned receivers: reads, moves, runs of streams.
     pub(crate) fn handed_over() -> (Self, [mpsc::UnboundedReceiver<Job>; 3]) {
         let [(readers, reads), (movers, moves), (gatherers, gathers)] = [(); 3].map(|()| Pool::handed_over());
         (Pools { readers, movers, gatherers }, [reads, moves, gathers])
@@ -54,13 +55,13 @@ pub(crate) struct Pool {
     workers: Workers,
 }
 
-/// Where the jobs of a pool run.
+/// The place where the jobs of a pool run.
 #[derive(Clone)]
 enum Workers {
     Threads(Arc<JobQueue>),
-    /// In the caller, at once. A run without threads is repeatable.
+    /// The caller runs a job at once. A run without threads is repeatable.
     Caller,
-    /// At the other end of the channel, at any time.
+    /// The receiver of the channel runs a job at any time.
     Other(mpsc::UnboundedSender<Job>),
 }
 
@@ -140,7 +141,8 @@ impl JobQueue {
         self.changed.notify_one();
     }
 
-    /// A job that panics stops the journal. The waiting jobs are dropped, so that their receivers fail.
+    /// Runs jobs until the pool is closed. A job that panics stops the journal, and the waiting jobs are dropped, so
+    /// that their receivers fail.
     fn work(&self, _alarm: StopOnPanic) {
         let _drain = DropJobsOnPanic(self);
         while let Some(job) = self.next() {

@@ -1,4 +1,4 @@
-//! The groups that wait for the writer. One lock, held only for the push; one wake-up when the writer sleeps.
+//! The groups that wait for the writer. A push holds one lock, and wakes the writer only if it sleeps.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,13 +45,14 @@ pub(crate) struct QueueState {
 }
 
 impl Queue {
-    /// Whether a group of this size may wait as well.
+    /// Returns whether a group of this size may wait as well.
     pub(crate) fn has_room(&self, frame_bytes: u64, backlog_bytes_max: usize) -> bool {
         let after = self.backlog_bytes.load(Ordering::Relaxed).saturating_add(frame_bytes);
         !self.stalled.load(Ordering::Relaxed) && after <= backlog_bytes_max as u64
     }
 
-    /// Adds a group. The caller holds the lock of `state`, so that its checks are still valid. Returns whether the caller must wake the writer.
+    /// Adds a group. The caller holds the lock of `state`, so that its checks are still valid. Returns whether the
+    /// caller must wake the writer.
     #[must_use]
     pub(crate) fn push(&self, state: &mut QueueState, pending: Pending) -> bool {
         self.backlog_bytes.fetch_add(pending.frame_bytes(), Ordering::Relaxed);

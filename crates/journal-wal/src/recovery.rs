@@ -1,7 +1,7 @@
 //! Finds the contents of the log at a start.
 //!
-//! Only the newest segment may have a torn end, and only within the one commit that was being written. Every other contradiction is damage, and
-//! recovery fails instead of guessing. It changes nothing.
+//! Only the newest segment may have a torn end, and only within the one commit that was being written. Every other
+//! contradiction is damage, and recovery fails instead of guessing. It changes nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,14 +19,14 @@ use crate::ring::RingSegment;
 use crate::segment::{Link, Place, Segment, SegmentHeader};
 use crate::shard::Logged;
 
-/// Frames start at multiples of this.
+/// Frames start at multiples of this size.
 const FRAME_ALIGNMENT: usize = 8;
 
 pub(crate) struct Found {
     pub(crate) live: VecDeque<RingSegment>,
     /// Segments that are not part of the log.
     pub(crate) unused: Vec<Segment>,
-    /// Larger than every id that was ever used.
+    /// The next segment id. It is larger than every id that was ever used.
     pub(crate) next_id: u64,
     pub(crate) end: Link,
     pub(crate) next_commit: u64,
@@ -71,7 +71,8 @@ fn segment_ids(disk: &dyn Disk, layout: &Layout) -> Result<Vec<u64>, OpenError> 
     Ok(ids)
 }
 
-/// Follows the headers back from the newest used segment. The linked segments are the log; each of them must exist and be readable.
+/// Follows the headers back from the newest used segment. The linked segments are the log; each of them must exist and
+/// be readable.
 fn sort_out(disk: &dyn Disk, layout: &Layout, ids: &[u64]) -> Result<(Vec<Used>, Vec<Segment>), OpenError> {
     let mut used: Vec<Used> = Vec::new();
     let mut unused = Vec::new();
@@ -103,8 +104,8 @@ fn sort_out(disk: &dyn Disk, layout: &Layout, ids: &[u64]) -> Result<(Vec<Used>,
 
 /// Opens a segment and reads its header. Returns `None` if nothing was written to it under this id.
 ///
-/// To find the newest used segment, the header must be read from the device: after a failed sync, the cache contains bytes that a power failure
-/// would remove.
+/// To find the newest used segment, the header must be read from the device: after a failed sync, the cache contains
+/// bytes that a power failure would remove.
 fn open_segment(
     disk: &dyn Disk,
     layout: &Layout,
@@ -188,7 +189,8 @@ struct Cursor {
 }
 
 impl Scan<'_> {
-    /// Reads all frames of a segment and returns their end. A sealed segment must be complete up to the offset at which it was sealed.
+    /// Reads all frames of a segment and returns their end. A sealed segment must be complete up to the offset at which
+    /// it was sealed.
     fn segment(&mut self, used: Used, sealed_at: Option<u64>) -> Result<Link, OpenError> {
         let bytes = read_whole(&used.segment, sealed_at)
             .map_err(failed("reading", &self.layout.segment(used.segment.id)))?;
@@ -218,7 +220,8 @@ impl Scan<'_> {
         Ok(Link { segment: id, end: cursor.last_end })
     }
 
-    /// Commits are numbered without gaps. Only the oldest segment may start with any number.
+    /// Checks that the segment continues the numbers of the commits, which have no gaps. Only the oldest segment may
+    /// start with any number.
     fn start_commits(&mut self, header: &SegmentHeader) -> Result<(), OpenError> {
         let before = header.first_commit.saturating_sub(1);
         if !self.live.is_empty() && before != self.last_commit {
@@ -249,8 +252,8 @@ impl Scan<'_> {
         valid.then_some(header)
     }
 
-    /// A bad frame at the end of the log is a torn write if no frame of a later commit follows: the writer starts a commit only after the one
-    /// before is durable.
+    /// Checks that a bad frame at the end of the log is a torn write. It is one if no frame of a later commit follows:
+    /// the writer starts a commit only after the commit before it is durable.
     fn expect_torn(&self, bytes: &[u8], id: u64, cursor: &Cursor) -> Result<(), OpenError> {
         let later = later_than(self.expected_commit(cursor), bytes.len() as u64);
         match later_commit(bytes, cursor.next, id, &later) {
@@ -262,7 +265,8 @@ impl Scan<'_> {
         }
     }
 
-    /// The next segment may contain a torn first commit without a header. If it contains more, its header was lost.
+    /// Checks that the next segment was not written. It may contain a torn first commit without a header; if it
+    /// contains more, its header was lost.
     fn expect_unwritten(&self, segment: &Segment) -> Result<(), OpenError> {
         const CHUNK_BYTES: u64 = 1024 * 1024;
         let later = later_than(self.last_commit.saturating_add(1), segment.size_bytes);
@@ -285,7 +289,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Adds a group to its shard, or returns why it does not continue the group before.
+    /// Adds a group to its shard, or returns the reason why it does not continue the group before it.
     fn note(&mut self, header: &FrameHeader, place: Place) -> Result<(), String> {
         let group = header.group;
         let Some(found) = self.shards.get_mut(&group.shard) else {
@@ -322,14 +326,14 @@ impl Cursor {
     }
 }
 
-/// Returns the commits that a segment of this size can contain after a torn one, at most one per block. A frame of a commit outside of this range
-/// is the content of a message.
+/// Returns the commits that a segment of this size can contain after a torn one, at most one per block. A frame of a
+/// commit outside of this range is the content of a message.
 fn later_than(torn: u64, size_bytes: u64) -> RangeInclusive<u64> {
     torn.saturating_add(1)..=torn.saturating_add(size_bytes / BLOCK_BYTES)
 }
 
-/// Returns the first offset from `from` on with a frame of one of these commits. Frames in the middle of a commit count too, because the first
-/// frame may be torn.
+/// Returns the first offset from `from` on with a frame of one of these commits. Frames in the middle of a commit count
+/// too, because the first frame may be torn.
 fn later_commit(bytes: &[u8], from: u64, id: u64, commits: &RangeInclusive<u64>) -> Option<u64> {
     let is_later =
         |header: FrameHeader| header.landing.segment == id && commits.contains(&header.landing.commit);

@@ -35,8 +35,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Returns `size_bytes` from an offset on, from the window or from the file, or `None` if the segment ends before. Reads ahead if `next`, the
-    /// place of the next read, is near.
+    /// Returns `size_bytes` from an offset on, from the window or from the file, or `None` if the segment ends before.
+    /// Reads ahead if `next`, the place of the next read, is near.
     pub(crate) fn read(
         &mut self,
         segment: &Segment,
@@ -59,7 +59,7 @@ impl Window {
         Ok(self.slice(segment.id, offset, size_bytes))
     }
 
-    /// The memory that a slice of the window keeps alive.
+    /// Returns the size of the memory that a slice of the window keeps alive.
     pub(crate) fn size_bytes(&self) -> usize {
         self.bytes.len()
     }

@@ -16,10 +16,11 @@ pub(crate) struct RingSegment {
 
 pub(crate) struct Ring {
     pub(crate) live: VecDeque<RingSegment>,
-    /// Prepared segments. Their names are durable in the directory, so that the writer only has to change its file handle.
+    /// Prepared segments. Their names are durable in the directory, so that the writer only has to change its file
+    /// handle.
     pub(crate) spares: VecDeque<Segment>,
     next_id: u64,
-    /// The keeper makes new segments if there are fewer spares.
+    /// The keeper prepares new segments if there are fewer spares than this.
     spares_wanted: usize,
     /// The number of consecutive rolls that left a spare.
     calm_rolls: u32,
@@ -54,12 +55,13 @@ impl Ring {
         self.spares_wanted
     }
 
-    /// Whether commits are so large that it is better to reserve a segment than to write zeros first.
+    /// Returns whether commits are so large that it is better to reserve a segment than to write zeros first.
     pub(crate) fn is_filled_fast(&self) -> bool {
         self.commits_per_segment < COMMITS_OF_FAST
     }
 
-    /// Takes the next spare for the segment that starts with this commit. If no spare is left, there are too few of them.
+    /// Takes the next spare for the segment that starts with this commit. If no spare is left, there are too few of
+    /// them.
     pub(crate) fn take_spare(
         &mut self,
         commit: u64,
@@ -111,7 +113,7 @@ impl Ring {
                 break;
             }
             covered += segment.segment.size_bytes;
-            // Later segments contain later groups, so the last one counts.
+            // Later segments contain later groups, so the last segment with groups of a shard counts.
             newest.extend(&segment.newest);
         }
         newest

@@ -13,7 +13,8 @@ pub(crate) struct Segment {
     pub(crate) file: Arc<dyn DiskFile>,
 }
 
-/// The end of the log when a new segment was started: the segment before and the end of its last frame. Segment 0 means that there was none.
+/// The end of the log when a new segment was started: the segment before and the end of its last frame. Segment 0 means
+/// that there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) segment: u64,
@@ -72,7 +73,8 @@ pub(crate) struct Place(u64);
 impl Place {
     const OFFSET_BITS: u32 = 24;
 
-    /// Frames start at multiples of eight, and a segment has at most 64 MiB.
+    /// Encodes a place. Frames start at multiples of eight bytes, and a segment has at most 64 MiB, so the offset fits
+    /// in 24 bits.
     pub(crate) fn new(segment: u64, offset: u64) -> Self {
         debug_assert!(offset.is_multiple_of(8) && offset >> 3 < 1 << Self::OFFSET_BITS);
         Place((segment << Self::OFFSET_BITS) | (offset >> 3))

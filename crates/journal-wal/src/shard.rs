@@ -16,7 +16,7 @@ use crate::segment::Place;
 /// The number of groups that are remembered as checked. Other groups are checked again.
 const CHECKED_COUNT_MAX: usize = 64 * 1024;
 
-/// The number of bodies of streams that are remembered as checked: about eight gigabytes.
+/// The number of bodies of streams that are remembered as checked: approximately eight gigabytes.
 const SOUND_COUNT_MAX: usize = 16 * 1024;
 
 pub(crate) struct Shard {
@@ -24,7 +24,8 @@ pub(crate) struct Shard {
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) books: Mutex<Books>,
     pub(crate) cold: ColdStore,
-    /// Groups whose checksum was verified while their bodies were copied. They are trimmed when all of their bodies are copied.
+    /// Groups whose checksum was verified while their bodies were copied. They are trimmed when all of their bodies are
+    /// copied.
     pub(crate) checked: Mutex<BTreeSet<CommitGroupNumber>>,
     /// Bodies of streams whose checksum was verified. Ranges of them can be read without the rest.
     sound: Mutex<BTreeSet<BodyRef>>,
@@ -59,7 +60,7 @@ pub(crate) struct Books {
     /// The newest appended group, and its chain.
     pub(crate) last: CommitGroupNumber,
     pub(crate) chain: u64,
-    /// The number of the first of `places`.
+    /// The number of the first group in `places`.
     first: CommitGroupNumber,
     places: VecDeque<Place>,
     /// The newest payloads. The last one belongs to group `last`.

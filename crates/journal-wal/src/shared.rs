@@ -88,7 +88,7 @@ impl Shared {
         self.stopped.get().cloned().map_or(Ok(()), Err)
     }
 
-    /// Stops every log of this journal permanently. The watermarks stay.
+    /// Stops every log of this journal permanently. The watermarks do not change any more.
     pub(crate) fn stop(&self, reason: String) {
         if self.stopped.set(Poisoned { reason }).is_err() {
             return;

@@ -20,8 +20,9 @@ pub struct Driver {
     keeper: Keeper,
 }
 
-/// The work of a journal without threads, apart from writing the log, in the order of the requests. Reads may be done in any order and in
-/// parallel. Snapshots and moved bodies are done one after the other, and so are runs of streams.
+/// The work of a journal without threads, apart from writing the log, in the order of the requests. The caller may do
+/// reads in any order and in parallel. It does snapshots and moves of bodies one after the other, and also moves of
+/// runs of streams.
 pub struct Chores {
     pub reads: Work,
     pub moves: Work,
@@ -55,7 +56,7 @@ impl Driver {
         self.writer.step() == Step::Committed
     }
 
-    /// Does one pass of the keeper: prepares and recycles segments, checks the space, asks owners.
+    /// Does one pass of the keeper: prepares and recycles segments, checks the space, requests trims from owners.
     pub fn keep(&mut self) {
         self.keeper.pass(true);
     }

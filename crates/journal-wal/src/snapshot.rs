@@ -1,4 +1,4 @@
-//! Snapshots. Each is one file: written as a draft, synced, renamed, and read back before it counts.
+//! Snapshots: each is one file, which is written as a draft, synced, renamed, and read back before it counts.
 
 use std::io;
 
@@ -21,7 +21,8 @@ const PIECE_BYTES: usize = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) snapshot: Snapshot,
-    /// The [`GroupHead::chain`](peeklock_journal::GroupHead::chain) of the last covered group, and the epoch of the owner.
+    /// The [`GroupHead::chain`](peeklock_journal::GroupHead::chain) of the last covered group, and the epoch of the
+    /// owner.
     pub(crate) chain: u64,
     pub(crate) epoch: u32,
 }
@@ -109,7 +110,8 @@ pub(crate) fn load(disk: &dyn Disk, layout: &Layout, shard: ShardId) -> Result<L
     let mut unreadable = None;
     let found = list(disk, layout, shard).map_err(failed)?;
     if !found.is_empty() {
-        // The last run may have died between the rename and the sync. Groups are trimmed because of this snapshot, so it must be durable.
+        // The last run may have died between the rename and the sync. Groups are trimmed because of this snapshot, so
+        // it must be durable.
         disk.sync_dir(&directory).map_err(failed)?;
     }
     for (upto, _) in found {

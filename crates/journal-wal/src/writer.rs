@@ -1,7 +1,7 @@
 //! The writer takes all waiting groups, writes them as one commit, syncs, and raises the watermarks.
 //!
-//! In a broker it has a thread; a simulation calls [`Writer::step`]. It writes a commit only after the one before it is durable, so that recovery
-//! can distinguish a torn end from damage.
+//! In a broker it has a thread; a simulation calls [`Writer::step`]. It writes a commit only after the one before it is
+//! durable, so that recovery can distinguish a torn end from damage.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
@@ -23,8 +23,8 @@ use crate::shared::{Shared, StopOnPanic};
 
 /// The keeper checks the free space after this many commits, even if no segment was filled.
 const COMMITS_PER_LOOK: u64 = 256;
-/// Parts of payloads up to this size are copied behind their header, because one larger part costs less than many small ones. Larger parts are
-/// written from their own buffers.
+/// Parts of payloads up to this size are copied behind their header, because one larger part costs less than many small
+/// ones. Larger parts are written from their own buffers.
 const COPY_BYTES_MAX: usize = 4096;
 
 pub(crate) struct Writer {
@@ -35,7 +35,7 @@ pub(crate) struct Writer {
     next_commit: u64,
     hot: VecDeque<Cooling>,
     hot_bytes: usize,
-    /// The headers, padding and small parts of one commit. Kept to reuse its memory.
+    /// The headers, padding and small parts of one commit. The buffer is kept to reuse its memory.
     scratch: Vec<u8>,
 }
 
@@ -138,7 +138,8 @@ impl Writer {
         Step::Stalled
     }
 
-    /// After a failed write or sync the contents of the disk are unknown. Another write could leave a hole before durable groups.
+    /// Stops the journal after a failed write or sync: the contents of the disk are unknown, and another write could
+    /// leave a hole before durable groups.
     fn fail(&self, error: &io::Error) -> Step {
         let file = self
             .current
@@ -149,8 +150,8 @@ impl Writer {
         Step::Stopped
     }
 
-    /// Makes sure that a commit that starts with a frame of this size has space. Takes the next segment if needed, and returns `false` if there
-    /// is none.
+    /// Makes sure that a commit that starts with a frame of this size has space. Takes the next segment if needed, and
+    /// returns `false` if there is none.
     fn make_room(&mut self, frame_bytes: u64) -> io::Result<bool> {
         loop {
             if let Some(current) = &self.current {
@@ -171,8 +172,8 @@ impl Writer {
         }
     }
 
-    /// Leaves the current segment. If it is too small even for its first group, it becomes part of the log without a group, so that all used
-    /// files are linked.
+    /// Leaves the current segment. If it is too small even for its first group, it becomes part of the log without a
+    /// group, so that all used files are linked.
     fn leave_current(&mut self) -> io::Result<()> {
         let Some(current) = self.current.take() else { return Ok(()) };
         if !current.header_written {
@@ -195,7 +196,7 @@ impl Writer {
         }
     }
 
-    /// Takes waiting groups in order while they fit into the segment and into one commit. Always takes the first.
+    /// Takes waiting groups in order while they fit into the segment and into one commit. Always takes the first group.
     fn take(&self) -> Vec<Pending> {
         let Some(current) = &self.current else { return Vec::new() };
         let room = current.segment.size_bytes - current.next;
@@ -250,7 +251,8 @@ impl Writer {
         Ok(places)
     }
 
-    /// Publishes a durable commit: readers find its groups, owners see the new watermarks, and old payloads may leave memory.
+    /// Publishes a durable commit: readers find its groups, owners see the new watermarks, and old payloads may leave
+    /// memory.
     fn publish(&mut self, batch: Vec<Pending>, places: &[Place]) {
         self.note_newest(&batch);
         let mut landed_bytes = 0;
@@ -264,7 +266,7 @@ impl Writer {
         self.shared.group_count.fetch_add(batch.len() as u64, Ordering::Relaxed);
         let commit = self.next_commit;
         self.next_commit += 1;
-        // From the back, so that the first group of each shard in this order is its newest.
+        // The loop starts from the back, so that the first group of each shard in this order is its newest.
         for pending in batch.iter().rev().filter(|pending| pending.shard.first_wake(commit)) {
             pending.shard.progress.send_modify(|progress| progress.watermark = pending.head.number);
         }
@@ -291,7 +293,7 @@ impl Writer {
     /// Keeps durable payloads in memory, in the order of their commits, up to a limit.
     fn cool(&mut self, batch: Vec<Pending>) {
         for pending in batch {
-            // Includes the header, so that empty groups count as well.
+            // The size includes the header, so that empty groups count as well.
             let bytes = FRAME_HEADER_BYTES + pending.payload.len();
             self.hot_bytes += bytes;
             self.hot.push_back(Cooling { bytes, shard: pending.shard });
@@ -311,7 +313,8 @@ fn slice_of<'a>(part: &Part, scratch: &'a [u8], batch: &'a [Pending]) -> IoSlice
     }
 }
 
-/// Arranges the frames of one commit: small parts consecutively in the scratch buffer, large parts in their own buffers.
+/// Arranges the frames of one commit: small parts consecutively in the scratch buffer, large parts in their own
+/// buffers.
 struct CommitLayout<'a> {
     scratch: &'a mut Vec<u8>,
     parts: Vec<Part>,

@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use crate::disk::DiskFile;
 
-/// The number of open files per shard, for reading and writing. A broker may have thousands of segments, and all shards share the file handles
-/// that connections do not need.
+/// The number of open files per shard, for reading and writing. A broker may have thousands of segments, and all shards
+/// share the file handles that connections do not need.
 const OPEN_FILES_MAX: usize = 32;
 
 /// The most recently used files.

@@ -5,7 +5,7 @@ use peeklock_types::ShardId;
 use crate::large;
 use crate::layout::{Layout, number_in};
 
-/// The contents of a segment. The file name contains it.
+/// The kind of the contents of a segment. The file name contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Moved bodies.

@@ -6,7 +6,8 @@ use super::{ColdStore, Dead, Kind, Segment, stored_bytes};
 use crate::locked;
 
 impl ColdStore {
-    /// Assigns a segment to an unfinished large body, which is not removed before it is finished. Returns `None` for an earlier owner.
+    /// Assigns a segment to an unfinished large body, which is not removed before it is finished. Returns `None` for an
+    /// earlier owner.
     pub(crate) fn begin_large(&self, epoch: u32) -> Option<u32> {
         let mut books = locked(&self.books);
         if books.owner != epoch {
@@ -27,7 +28,7 @@ impl ColdStore {
         }
     }
 
-    /// Counts a large body as live. Returns `false` if there is a later owner, which does not know the body.
+    /// Counts a large body as live. Returns `false` if there is a later owner, which has not adopted the body.
     pub(crate) fn finish_large(&self, epoch: u32, number: u32, size_bytes: u32) -> bool {
         let mut books = locked(&self.books);
         if books.owner != epoch {

@@ -18,12 +18,12 @@ use crate::locked;
 
 /// The size of one write.
 const WRITE_BYTES: u64 = 1024 * 1024;
-/// A smaller segment of a stream is not left because most of it is dead: that would gain little.
+/// The size above which a stream leaves a segment that is mostly dead. Leaving a smaller segment would gain little.
 const LEAVE_BYTES_MIN: u64 = 1024 * 1024;
 /// Bodies start at multiples of this size.
 const PADDING: [u8; 8] = [0; 8];
 
-/// The segments that copies go to.
+/// The segments to which copies are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     Moved,
@@ -39,8 +39,8 @@ impl Target {
     }
 }
 
-/// The segments that are being written. This run has started all of them, and every write has succeeded, so their ends are known. Their files
-/// need not stay open.
+/// The segments that are being written. This run has started all of them, and every write has succeeded, so their ends
+/// are known. Their files need not stay open.
 #[derive(Default)]
 pub(super) struct Writers {
     ends: BTreeMap<Target, End>,
@@ -121,8 +121,9 @@ impl Copy<'_> {
 }
 
 impl ColdStore {
-    /// Writes bodies, each assembled from its pieces, and returns their places once all of them are durable. Adds segments without live bodies to
-    /// `dead`, even if the writing fails: on a full disk, their space is needed at once. Either all bodies belong to streams or none does.
+    /// Writes bodies, each assembled from its pieces, and returns their places once all of them are durable. Adds
+    /// segments without live bodies to `dead`, even if the writing fails: on a full disk, their space is needed at
+    /// once. Either all bodies belong to streams or none does.
     pub(crate) fn write(
         &self,
         site: &Site<'_>,
@@ -148,7 +149,7 @@ impl ColdStore {
         }
         let mut books = locked(&self.books);
         writers.give_up_idle(&mut books, dead);
-        // Unlocked first, so that another thread can give up the next idle segment at once.
+        // The writers are unlocked first, so that another thread can give up the next idle segment at once.
         drop(writers);
         self.publish(&books);
         written.map_err(WriteFailed::into_read_error)
@@ -213,7 +214,7 @@ impl Copies<'_> {
         Ok(places)
     }
 
-    /// Writes as many bodies of a target as fit into one buffer and the current segment. At least one.
+    /// Writes as many bodies of a target as fit into one buffer and the current segment, but at least one.
     fn write_some(
         &mut self,
         target: Target,
@@ -237,7 +238,8 @@ impl Copies<'_> {
         file.write_at(&mut parts, at).map_err(|source| self.failed(source))
     }
 
-    /// Counts the copies as live before they are written: before they are durable, the segment may be sealed and its last other body released.
+    /// Counts the copies as live before they are written: before they are durable, the segment may be sealed and its
+    /// last other body released.
     fn count(&mut self, number: u32, bytes: u64) {
         let mut books = locked(&self.store.books);
         if let Some(segment) = books.segments.get_mut(&number) {
@@ -248,7 +250,8 @@ impl Copies<'_> {
         *self.counted.entry(number).or_default() += bytes;
     }
 
-    /// Undoes the counting after a failure. The contents at the end of the file are unknown, so nothing may be written behind it.
+    /// Undoes the counting after a failure. The contents at the end of the file are unknown, so nothing may be written
+    /// behind it.
     fn take_back(&mut self) {
         let mut books = locked(&self.store.books);
         for end in std::mem::take(&mut self.ends).into_values() {
@@ -284,7 +287,8 @@ impl Copies<'_> {
         Ok((file, end))
     }
 
-    /// A stream also leaves a segment that is mostly dead: its last bodies will be released soon, and then the whole segment is removed.
+    /// Returns whether the next copy needs a new segment. A stream also leaves a segment that is mostly dead: its last
+    /// bodies will be released soon, and then the whole segment is removed.
     fn is_full(&self, target: Target, end: End) -> bool {
         if end.offset >= self.site.segment_bytes(target) {
             return true;
@@ -320,7 +324,7 @@ impl Copies<'_> {
         let file = disk.create(&path)?;
         self.created = true;
         if let Err(error) = write_all(&*file, &encode_header(kind, shard, number), 0) {
-            // The first error is the one to report. Nothing refers to this file yet.
+            // An error of the removal is ignored: the first error is reported, and nothing refers to this file yet.
             let _ = disk.remove(&path);
             return Err(error);
         }
@@ -337,7 +341,7 @@ impl Copies<'_> {
     }
 }
 
-/// Returns the bodies from the front that go to a target in one write of at most `room`. At least one.
+/// Returns the bodies from the front that go to a target in one write of at most `room`, but at least one.
 fn of_one_write<'a, 'b>(bodies: &'a [Copy<'b>], target: Target, room: u64) -> &'a [Copy<'b>] {
     let mut total = 0;
     let fits = |body: &&Copy<'_>| {

@@ -1,4 +1,5 @@
-//! Reads bodies in order to copy them. A copy gets a new checksum, so the old one must be verified first; otherwise a copy would hide damage.
+//! Reads bodies in order to copy them. A copy gets a new checksum, so the old one must be verified first; otherwise a
+//! copy would hide damage.
 
 use bytes::Bytes;
 use peeklock_journal::{ReadError, StoredBody};
@@ -12,8 +13,9 @@ use crate::segment::Place;
 use crate::shard::Shard;
 use crate::shared::Shared;
 
-/// Returns the bodies in order. Bodies in the log are verified by the checksum of their whole group, unless that was done recently: a group with
-/// bodies of many streams, which are copied one after the other, is read completely only once.
+/// Returns the bodies in order. Bodies in the log are verified by the checksum of their whole group, unless the group
+/// was verified recently: a group with bodies of many streams, which are copied one after the other, is read completely
+/// only once.
 pub(crate) fn checked_bodies(
     shared: &Shared,
     shard: &Shard,

@@ -124,7 +124,7 @@ impl SimDisk {
         locked(&self.state).capacity_bytes = capacity_bytes;
     }
 
-    /// Hides the capacity: from now on, only a write fails when the disk is full, like with a quota.
+    /// Hides the capacity, as a quota does: from now on, a full disk is noticed only when a write fails.
     pub fn hide_capacity(&self) {
         locked(&self.state).hides_capacity = true;
     }
@@ -289,7 +289,7 @@ fn directory_of(path: &Path) -> PathBuf {
 }
 
 impl Disk for SimDisk {
-    /// Directories are durable at once: losing one is the same as losing the files in it.
+    /// Creates directories, which are durable at once: losing one is the same as losing the files in it.
     fn create_dir_all(&self, directory: &Path) -> io::Result<()> {
         let mut state = locked(&self.state);
         if state.off {

@@ -1,4 +1,5 @@
-//! The journal on disk passes the conformance suite, with its default sizes and with segments so small that everything happens often.
+//! The journal on disk passes the conformance suite, with its default sizes and with segments so small that everything
+//! happens often.
 
 use std::path::Path;
 use std::sync::Arc;

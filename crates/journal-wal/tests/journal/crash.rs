@@ -92,7 +92,8 @@ fn every_recovery_finds_the_same_groups() {
     }
 }
 
-/// A new process may build on the data that it has read after a kill, so a later power failure must not remove that data.
+/// A new process may build on the data that it has read after a kill, so a later power failure must not remove that
+/// data.
 #[test]
 fn groups_found_after_a_kill_survive_a_power_failure() {
     for step in 1..=step_count() {
@@ -140,7 +141,8 @@ fn a_snapshot_found_after_a_kill_survives_a_power_failure() {
     }
 }
 
-/// A commit that was torn together with the header of its segment is lost, and no part of it reappears when the file is reused.
+/// A commit that was torn together with the header of its segment is lost, and no part of it reappears when the file is
+/// reused.
 #[test]
 fn a_torn_first_commit_is_never_replayed() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
@@ -162,7 +164,7 @@ fn a_torn_first_commit_is_never_replayed() {
     Broker::open(&disk, &tiny(), &mut oracle, SHARDS).unwrap();
 }
 
-/// A power failure during recovery, after a power failure.
+/// The power fails again during the recovery from a power failure.
 #[test]
 fn consecutive_power_failures_lose_nothing() {
     for first in (10..=step_count()).step_by(23) {
@@ -179,8 +181,8 @@ fn consecutive_power_failures_lose_nothing() {
     }
 }
 
-/// G5: after an error nothing more is confirmed, no durable group is lost, and a new start continues. After a failed sync the bytes may be
-/// readable from the cache and be lost later; recovery must not rely on them.
+/// G5: after an error nothing more is confirmed, no durable group is lost, and a new start continues. After a failed
+/// sync the bytes may be readable from the cache and be lost later; recovery must not rely on them.
 #[test]
 fn an_error_at_any_step_loses_nothing() {
     for step in 1..=step_count() {

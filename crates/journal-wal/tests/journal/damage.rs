@@ -1,5 +1,6 @@
-//! Cuts, flipped bits and zeroed ends. Recovery returns exactly the intact prefix if only the last commit can be torn, and otherwise an error
-//! with the file and the offset. It never returns wrong data, and never omits data that it could have found.
+//! Cuts, flipped bits and zeroed ends. Recovery returns exactly the intact prefix if only the last commit can be torn,
+//! and otherwise an error with the file and the offset. It never returns wrong data, and never omits data that it could
+//! have found.
 //!
 //! This test finds the frames by the layout in `docs/design/wal-format.md`, not with the code under test.
 
@@ -209,7 +210,7 @@ fn the_test_log_has_the_required_frames() {
     let newest = last.frames.last().unwrap().commit;
     assert!(
         last.frames.iter().filter(|f| f.commit == newest).count() >= 6,
-        "several groups in the last commit"
+        "the last commit has several groups"
     );
     assert!(replay(&disk).unwrap() == groups_in(segments.iter().flat_map(|s| &s.frames)));
 }
@@ -266,7 +267,7 @@ fn zeroed_sectors_are_detected_or_leave_the_prefix() {
     }
 }
 
-/// A segment has its full size before it is used, so a shorter one was cut: even its unused end is missed.
+/// A segment has its full size before it is used, so a shorter one was cut: even a missing unused end is detected.
 #[test]
 fn the_error_names_a_cut_file() {
     let disk = filled();
@@ -300,7 +301,8 @@ fn a_missing_segment_is_detected() {
     }
 }
 
-/// A confirmed commit is missed even if the one after it is torn, because any frame of the later one proves that it existed.
+/// The loss of a confirmed commit is detected even if the commit after it is torn, because any frame of the later
+/// commit proves that the earlier one existed.
 #[test]
 fn damage_before_a_torn_commit_is_detected() {
     let disk = filled();
@@ -398,7 +400,8 @@ fn read_all(disk: &SimDisk, config: &WalConfig, oracle: &Oracle) -> Result<(), S
     Ok(())
 }
 
-/// A damaged snapshot or cold segment causes no harm or an error with its name. It never leads to an older state or another body.
+/// A damaged snapshot or cold segment causes no harm or an error with its name. It never leads to an older state or
+/// another body.
 #[test]
 fn a_damaged_snapshot_or_cold_segment_is_named_or_harmless() {
     let config = tiny();

@@ -205,8 +205,8 @@ fn a_damaged_snapshot_without_a_log_is_an_error() {
     assert!(matches!(&error, OpenError::Corrupt { file, .. } if Path::new(file) == files[0]), "{error}");
 }
 
-/// Other shards reuse the log of an idle shard. If its newest snapshot is then damaged, the one before is an older state, which must not pass for
-/// the newest.
+/// Other shards reuse the log of an idle shard. If its newest snapshot is then damaged, the one before is an older
+/// state, which must not pass for the newest.
 #[test]
 fn a_damaged_snapshot_of_an_idle_shard_does_not_restore_an_older_state() {
     let (disk, config) = (SimDisk::new(), tiny());

@@ -1,5 +1,5 @@
-//! Segments of streams on a damaged, full or failing disk. The journal never returns wrong bytes, leaves nothing behind, and removes dead
-//! segments.
+//! Segments of streams on a damaged, full or failing disk. The journal never returns wrong bytes, leaves nothing
+//! behind, and removes dead segments.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn a_range_is_read_alone_after_the_whole_body_was_verified() {
     flip(&bench);
     assert!(
         matches!(part(&bench, 0..100), Err(ReadError::Corrupt { .. })),
-        "the damage is elsewhere, but there"
+        "the damage is outside of the range, but in the same body"
     );
     flip(&bench);
     assert_eq!(part(&bench, 0..100).unwrap(), vec![7; 100]);
@@ -244,7 +244,8 @@ fn a_failure_at_any_step_leaves_nothing_and_does_not_stop_the_journal() {
     }
 }
 
-/// Nothing is written behind the bytes that a power failure has left after the last durable body. They are removed with their segment.
+/// Nothing is written behind the bytes that a power failure has left after the last durable body. They are removed with
+/// their segment.
 #[test]
 fn nothing_is_written_behind_a_torn_end() {
     for seed in 0..20 {
@@ -320,7 +321,7 @@ async fn a_reader_never_gets_wrong_bytes_while_segments_are_removed() {
         let gathered =
             log.move_bodies(Move::Runs { stream: 1, runs: vec![vec![body; 2]] }).await.unwrap().remove(0);
         live.push_back((gathered, round));
-        // Released in the next round, while it may be read.
+        // The body is released in the next round, while it may be read.
         sender.send_replace(live.get(1).copied());
         if live.len() > 2 {
             let (oldest, _) = live.pop_front().unwrap();

@@ -50,7 +50,8 @@ fn damage_affects_only_the_damaged_body() {
     let body = bench.write(200_000).unwrap();
     let file = bench.large_files().remove(0);
     let reader = bench.log.reader();
-    // The header of the file, then the header and the data of the second chunk.
+    // The damaged bytes are in the data and in both header fields of the second chunk, and in the header of the first
+    // chunk.
     for (at, is_in_first) in [(70_000, false), (24 + 65_536, false), (24 + 65_536 + 4, false), (30, true)] {
         bench.disk.damage(&file, |bytes| bytes[at] ^= 1);
         let first = now(reader.read_range(body, 0..1_000));
@@ -66,7 +67,6 @@ fn damage_affects_only_the_damaged_body() {
     assert!(matches!(now(reader.read_range(body, 0..100_000)), Err(ReadError::Corrupt { .. })));
 }
 
-/// A reference with another size than the body's is detected.
 #[test]
 fn a_reference_with_a_wrong_size_is_detected() {
     let bench = bench(tiny());

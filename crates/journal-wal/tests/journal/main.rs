@@ -1,5 +1,5 @@
 //! Tests of the journal on files and on a simulated disk.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod conformance;
 mod crash;

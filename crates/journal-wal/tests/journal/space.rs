@@ -1,4 +1,5 @@
-//! Old segments are reused, owners of idle shards are asked to trim, and a full disk slows senders down without losing anything.
+//! Old segments are reused, owners of idle shards get requests to trim, and a full disk slows senders down without
+//! losing anything.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ fn an_idle_shard_is_asked_to_give_up_the_oldest_segment() {
     assert!(wal_files(&disk).len() < before, "old segments should be reused");
 }
 
-/// The disk has space, so this ends without anyone freeing space.
+/// The disk has space, so the level `Behind` ends as soon as the owner trims.
 #[test]
 fn a_log_that_grows_faster_than_it_is_trimmed_is_behind() {
     let disk = SimDisk::new();
@@ -276,7 +277,7 @@ fn a_broker_with_a_full_disk_starts() {
     for _ in 0..100 {
         assert!(work(&mut broker, &mut oracle, &mut Random(8), 1), "one round should trim nothing");
     }
-    assert_eq!(broker.journal.stats().spare_count, 0, "it is full");
+    assert_eq!(broker.journal.stats().spare_count, 0, "the disk is full");
     drop(broker);
     disk.reboot(Loss::All);
     disk.set_capacity(Some(disk.used_bytes()));
@@ -289,7 +290,8 @@ fn a_broker_with_a_full_disk_starts() {
     assert_eq!(broker.owners[0].log.space(), Space::Enough);
 }
 
-/// This is the purpose of the reserve: after a start on a full disk, the settlements that free space still find a segment.
+/// This is the purpose of the reserve: after a start on a full disk, the settlements that free space still find a
+/// segment.
 #[test]
 fn the_reserve_becomes_the_first_segment_on_a_full_disk() {
     let (disk, mut oracle) = (SimDisk::new(), Oracle::default());
@@ -309,8 +311,8 @@ fn the_reserve_becomes_the_first_segment_on_a_full_disk() {
     assert!(broker.driver.commit());
 }
 
-/// A limit that the file system does not report appears only as failed writes. The space level must not oscillate, and the disk must not be
-/// filled at every pass.
+/// A limit that the file system does not report appears only as failed writes. The space level must not oscillate, and
+/// the disk must not be filled at every pass.
 #[test]
 fn a_hidden_limit_leads_to_a_steady_space_level() {
     let disk = SimDisk::new();

@@ -1,5 +1,5 @@
-//! Everything in parallel on real threads: appends, settlements, moves, snapshots and trims of several shards, in a log of small segments. Bodies
-//! are settled and released while others are copied into the same cold segments.
+//! Everything in parallel on real threads: appends, settlements, moves, snapshots and trims of several shards, in a log
+//! of small segments. Bodies are settled and released while others are copied into the same cold segments.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

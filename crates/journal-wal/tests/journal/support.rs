@@ -1,4 +1,5 @@
-//! A small owner of shards that uses a journal like the broker does, and an oracle that tracks the data that must survive.
+//! A small owner of shards that uses a journal like the broker does, and an oracle that tracks the data that must
+//! survive.
 //!
 //! Everything is driven by hand and by a seed, so that a run with the same faults is repeatable.
 
