@@ -23,7 +23,8 @@ def offset(name, seconds):
 
 
 def create_command(policy, seconds):
-    """Returns the command that creates a queue. Offsets are short, so that a run of a minute shows the effect of hours."""
+    """Returns the command that creates a queue. Offsets are short, so that a run of a minute shows the effect of hours.
+    """
     words = ["queue", "create", policy, "--order", policy]
     for name, priorities in PRIORITIES.items():
         settings = {"aged": f",offset={written(offset(name, seconds))}", "weighted": f",weight={WEIGHTS[name]}"}

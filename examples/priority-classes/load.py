@@ -21,7 +21,8 @@ WAIT_SECONDS = 1
 
 
 def arrivals(seconds):
-    """Returns the arrival time and class of each order: at an even pace, with the classes shuffled, the same each time."""
+    """Returns the arrival time and class of each order: at an even pace, with the classes shuffled, the same each time.
+    """
     luck = random.Random(5)
     pace = sum(MIX.values())
     for second in range(seconds):

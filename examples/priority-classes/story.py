@@ -1,4 +1,4 @@
-"""Compares the waiting times of three classes of orders under overload with four policies: fifo, strict, aged, weighted.
+"""Compares the waits of three classes of orders under overload with four policies: fifo, strict, aged, weighted.
 
 Starts a broker, gives all four queues the same orders and the same workers, prints and draws the waiting times of each
 class, and checks the guarantees of each policy. Needs `peeklock` and `pip install azure-servicebus`.

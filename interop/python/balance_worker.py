@@ -16,7 +16,8 @@ from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 GROUP = "$Default"
 CHECKPOINT_EVERY = 10
 INTERVAL_SECONDS = 0.5
-# Long enough for a busy machine: a client that does not renew in time loses partitions although it is alive.
+# The expiry is long enough for a busy machine: a client that does not renew in time loses partitions although it is
+# alive.
 EXPIRY_SECONDS = 8
 BALANCING = {"load_balancing_interval": INTERVAL_SECONDS, "partition_ownership_expiration_interval": EXPIRY_SECONDS}
 

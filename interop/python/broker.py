@@ -17,8 +17,8 @@ START_TIMEOUT_SECONDS = 60
 STOP_TIMEOUT_SECONDS = 30
 KEY_NAME = "RootManageSharedAccessKey"
 KEY = "SAS_KEY_VALUE"
-# Below the range from which the system takes ports for outgoing connections. A client that keeps dialling a port of
-# that range while the broker is down can connect to itself, and then the broker cannot bind the port.
+# Ports below the range from which the system takes ports for outgoing connections. A client that keeps dialling a port
+# of that range while the broker is down can connect to itself, and then the broker cannot bind the port.
 FIXED_PORTS = range(20000, 32000)
 
 
@@ -144,7 +144,9 @@ class Broker:
 
     @property
     def connection_string(self):
-        """Returns the printed connection string, or one with the test key if keys are configured, because the broker masks those."""
+        """Returns the printed connection string, or one with the test key if keys are configured, because the broker
+        masks those.
+        """
         return self.connection_string_of(KEY_NAME, KEY) if self.keys else self.labels["Connection string"]
 
     def connection_string_of(self, key_name, key, address=None):

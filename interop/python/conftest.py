@@ -1,4 +1,5 @@
-"""Fixtures of all tests: a broker per worker process, separate entities for each test, and clients of either flavour."""
+"""Fixtures of all tests: a broker per worker process, separate entities for each test, and clients of either flavour.
+"""
 
 import pytest
 
@@ -24,7 +25,9 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def clock(broker):
-    """The broker's clock, for a test to move. It is reset to real time afterwards, because other tests share the broker."""
+    """The broker's clock, for a test to move. It is reset to real time afterwards, because other tests share the
+    broker.
+    """
     yield broker.clock
     broker.clock.reset()
 
@@ -72,7 +75,9 @@ def topics(broker):
 
 @pytest.fixture
 def admin(flavour, broker):
-    """An administration client. Every port of the broker accepts TLS and HTTP besides AMQP, so the connection string is the same."""
+    """An administration client. Every port of the broker accepts TLS and HTTP besides AMQP, so the connection string is
+    the same.
+    """
     with flavour.admin(broker.connection_string, connection_verify=broker.certificate) as admin:
         yield admin
 

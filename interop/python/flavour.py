@@ -122,7 +122,9 @@ class Asyncio:
         self.loop.close()
 
     def call(self, function, *args, **kwargs):
-        """Calls the function on the loop, because some constructors require a running loop, and awaits an awaitable result."""
+        """Calls the function on the loop, because some constructors require a running loop, and awaits an awaitable
+        result.
+        """
         args = [unbridged(value) for value in args]
         kwargs = {name: unbridged(value) for name, value in kwargs.items()}
 

@@ -29,7 +29,9 @@ class Hubs:
 
 
 class Reader:
-    """A reader in the background. `events` contains the received events, each with its partition; `errors` contains the errors."""
+    """A reader in the background. `events` contains the received events, each with its partition; `errors` contains the
+    errors.
+    """
 
     def __init__(self, flavour, client, **options):
         self.events, self.errors, self.ends = [], [], []

@@ -5,7 +5,7 @@ from azure.servicebus import ServiceBusMessage
 from steps import receive, texts
 
 PRIORITIES = {"high": "7-9", "normal": "4-6", "low": "0-3"}
-# Well below the default limit of 16 unsettled messages per receiver.
+# The number of messages per call, well below the default limit of 16 unsettled messages per receiver.
 BATCH_COUNT = 8
 
 
@@ -16,7 +16,8 @@ def order(policy="strict", settings=None, **more):
 
 
 def with_header(body, priority, **options):
-    """Returns a message with the priority in its AMQP header: the SDK has no argument for it, but the raw message has."""
+    """Returns a message with the priority in its AMQP header: the SDK has no argument for it, but the raw message has.
+    """
     message = ServiceBusMessage(body, **options)
     message.raw_amqp_message.header.priority = priority
     return message

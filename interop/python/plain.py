@@ -41,7 +41,9 @@ class Management:
         self.numbers = itertools.count()
 
     def ask(self, operation, body, of=None):
-        """Sends a request to the namespace, or to the entity `of`, on a new connection. Returns the body of the response."""
+        """Sends a request to the namespace, or to the entity `of`, on a new connection. Returns the body of the
+        response.
+        """
         connection = connect(self.broker)
         try:
             return ask(connection, operation, body, of)
@@ -49,7 +51,9 @@ class Management:
             connection.close()
 
     def create_queue(self, name=None, **settings):
-        """Creates a queue and returns its name. Settings are named as in the API, with underscores; times can be in milliseconds."""
+        """Creates a queue and returns its name. Settings are named as in the API, with underscores; times can be in
+        milliseconds.
+        """
         name = name or f"made-{next(self.numbers)}"
         self.api.put("queues", name, **spelled(settings))
         return name

@@ -6,7 +6,7 @@ import time
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 
-# Messages arrive much sooner; only a busy machine needs this long.
+# The longest wait for a message. Messages arrive much sooner; only a busy machine needs this long.
 RECEIVE_TIMEOUT_SECONDS = 30
 
 
@@ -17,7 +17,9 @@ def send(client, queue, *bodies):
 
 @contextlib.contextmanager
 def ends(client, queue):
-    """Yields a sender and a receiver that stay open during the scenario, because the SDK takes a second to close either."""
+    """Yields a sender and a receiver that stay open during the scenario, because the SDK takes a second to close
+    either.
+    """
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         yield sender, receiver
 

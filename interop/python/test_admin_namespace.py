@@ -24,7 +24,7 @@ LISTED = 130
 REFUSED = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
 
 
-def test_properties_of_the_namespace(admin):
+def test_the_namespace_has_properties(admin):
     shown = admin.get_namespace_properties()
     assert shown.name
     assert (shown.messaging_sku, shown.messaging_units) == ("Premium", 1)
@@ -34,7 +34,7 @@ def test_properties_of_the_namespace(admin):
 
 
 @pytest.mark.parametrize("variable", ["PEEKLOCK_TIER=standard", "PEEKLOCK_STRICT_EMULATOR_QUOTAS=true"])
-def test_a_namespace_of_the_standard_tier(tmp_path, flavour, variable):
+def test_a_namespace_of_the_standard_tier_has_smaller_limits(tmp_path, flavour, variable):
     broker = Broker(tmp_path, listen_tls="127.0.0.1:0", environment=dict([variable.split("=")])).start()
     try:
         with flavour.admin(broker.connection_string, connection_verify=broker.certificate) as admin:
@@ -71,7 +71,7 @@ def numbered(letter):
 
 
 @pytest.mark.timeout(180)
-def test_lists_longer_than_a_page(admin, many):
+def test_lists_can_be_longer_than_a_page(admin, many):
     stem, topic = many
 
     def of_this_test(listed):
@@ -89,7 +89,7 @@ def test_lists_longer_than_a_page(admin, many):
 
 
 @pytest.mark.timeout(180)
-def test_pages_of_any_size_from_any_start_index(admin, many):
+def test_pages_can_have_any_size_and_start_at_any_index(admin, many):
     _, topic = many
     listed = [shown.name for shown in admin.list_subscriptions(topic, max_page_size=7)]
     assert listed == numbered("s")
@@ -97,7 +97,7 @@ def test_pages_of_any_size_from_any_start_index(admin, many):
     assert listed == numbered("s")[-3:]
 
 
-def test_exactly_one_page(admin, topics):
+def test_a_list_can_fill_exactly_one_page(admin, topics):
     topic = fresh("topic")
     topics.admin.create_topic(topic)
     for number in range(100):
@@ -153,7 +153,7 @@ def test_the_certificate_is_checked(flavour, broker):
 
 
 def test_a_certificate_bundle_from_the_environment_is_trusted(monkeypatch, broker):
-    """Covers users who cannot change the program."""
+    """Users who cannot change the program need this variable."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", broker.certificate)
     with Sync().admin(broker.connection_string) as admin:
         assert admin.get_namespace_properties().name

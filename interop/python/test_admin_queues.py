@@ -92,7 +92,7 @@ def test_every_mutable_property_can_be_updated(admin):
     assert admin.get_queue(name).requires_session
 
 
-def test_an_update_of_some_properties_by_name(admin):
+def test_an_update_of_one_property_keeps_the_others(admin):
     name = fresh("queue")
     queue = admin.create_queue(name, lock_duration=2 * MINUTES)
     admin.update_queue(queue, max_delivery_count=4)
@@ -113,7 +113,7 @@ def test_properties_take_effect(admin, client):
         assert text(receive_one(dead)) == "poison"
 
 
-def test_forwarding_by_name_and_by_address(admin, client):
+def test_a_queue_forwards_until_its_target_is_removed(admin, client):
     target, source, graveyard = fresh("queue"), fresh("queue"), fresh("queue")
     for name in (target, graveyard):
         admin.create_queue(name)
@@ -133,7 +133,7 @@ def test_forwarding_by_name_and_by_address(admin, client):
         assert text(receive_one(receiver)) == "stays"
 
 
-def test_runtime_properties_with_every_count(admin, client):
+def test_runtime_properties_have_every_count(admin, client):
     name, nowhere = fresh("queue"), fresh("queue")
     admin.create_queue(name)
     send(client, name, "locked", "too", "dead", "deferred")
@@ -166,7 +166,7 @@ def test_runtime_properties_with_every_count(admin, client):
         assert admin.get_queue_runtime_properties(source).transfer_dead_letter_message_count == 1
 
 
-def test_delete(admin, client):
+def test_a_queue_can_be_deleted(admin, client):
     name = fresh("queue")
     admin.create_queue(name)
     admin.delete_queue(name)
@@ -177,7 +177,7 @@ def test_delete(admin, client):
     assert name not in [queue.name for queue in admin.list_queues()]
 
 
-def test_names_with_slashes_dots_and_dashes(admin, client):
+def test_names_can_contain_slashes_dots_and_dashes(admin, client):
     name = fresh("team/orders.v2_east-1")
     admin.create_queue(name)
     assert admin.get_queue(name).name == name
@@ -187,7 +187,7 @@ def test_names_with_slashes_dots_and_dashes(admin, client):
 
 
 @pytest.mark.parametrize("version", list(ApiVersion))
-def test_every_api_version_of_the_sdk(flavour, broker, version):
+def test_every_api_version_of_the_sdk_is_accepted(flavour, broker, version):
     options = {"connection_verify": broker.certificate, "api_version": version}
     name = fresh("queue")
     with flavour.admin(broker.connection_string, **options) as admin:
@@ -262,7 +262,7 @@ def test_an_unsupported_property_is_rejected_with_a_reason(admin, settings, name
 
 @pytest.mark.parametrize("name", ["x" * 261, "with space", "/leading", "trailing/", "a//b", "que?ue", "..", "a\\b"])
 def test_an_invalid_name_is_rejected(admin, name):
-    """A name from a client can resolve to another path, but it must never create an entity of that name."""
+    """The client may resolve such a name to another path, but no entity of that name may be created."""
     before = {queue.name for queue in admin.list_queues()}
     try:
         admin.create_queue(name)

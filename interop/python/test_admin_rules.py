@@ -24,7 +24,7 @@ def place(admin):
     return topic, "one"
 
 
-def test_sql_filter_with_action_and_parameters(admin, place):
+def test_a_sql_filter_keeps_its_action_and_parameters(admin, place):
     when = datetime.datetime(2026, 1, 2, 3, 4, 5)
     zoned = when.replace(tzinfo=datetime.timezone.utc)
     parameters = {"@text": "x & <y>", "@whole": 7, "@part": 2.5, "@yes": True, "@when": when, "@zoned": zoned}
@@ -34,12 +34,12 @@ def test_sql_filter_with_action_and_parameters(admin, place):
     for got in (created, admin.get_rule(*place, "rule")):
         assert got.name == "rule"
         assert got.filter.sql_expression == filter.sql_expression
-        assert got.filter.parameters == parameters, "a time keeps its zone if it has one"
+        assert got.filter.parameters == parameters, "a parameter changed, or a time lost its zone"
         assert (got.action.sql_expression, got.action.parameters) == ("SET color = @new", {"@new": "blue"})
         assert got.created_at_utc is not None
 
 
-def test_correlation_filter_with_every_field(admin, place):
+def test_a_correlation_filter_keeps_every_field(admin, place):
     fields = {
         "correlation_id": "c",
         "message_id": "m",
@@ -58,7 +58,7 @@ def test_correlation_filter_with_every_field(admin, place):
     assert got.properties == properties
 
 
-def test_correlation_filter_with_one_field(admin, place):
+def test_a_correlation_filter_can_have_one_field(admin, place):
     admin.create_rule(*place, "rule", filter=CorrelationRuleFilter(label="l"))
     got = admin.get_rule(*place, "rule").filter
     assert (got.label, got.correlation_id, dict(got.properties or {})) == ("l", None, {})
@@ -72,7 +72,7 @@ def test_true_and_false_filters_keep_their_kind(admin, place):
     assert admin.get_rule(*place, "yes").action is None
 
 
-def test_update(admin, place):
+def test_a_rule_can_be_updated(admin, place):
     admin.create_rule(*place, "rule", filter=SqlRuleFilter("a = 1"))
     rule = admin.get_rule(*place, "rule")
     rule.filter = CorrelationRuleFilter(label="l")
@@ -83,7 +83,7 @@ def test_update(admin, place):
     assert len(list(admin.list_rules(*place))) == 2
 
 
-def test_list_and_delete(admin, place):
+def test_rules_are_listed_and_deleted(admin, place):
     for name in ("a", "b"):
         admin.create_rule(*place, name, filter=SqlRuleFilter(f"x = '{name}'"))
     rules = {rule.name: rule.filter.sql_expression for rule in admin.list_rules(*place)}
@@ -93,7 +93,7 @@ def test_list_and_delete(admin, place):
     assert [rule.name for rule in admin.list_rules(*place)] == ["b"]
 
 
-def test_existing_and_missing_rules(admin, place):
+def test_existing_and_missing_rules_are_errors(admin, place):
     admin.create_rule(*place, "rule", filter=TrueRuleFilter())
     with pytest.raises(ResourceExistsError):
         admin.create_rule(*place, "RULE", filter=TrueRuleFilter())

@@ -88,7 +88,7 @@ def test_a_topic_can_be_updated(admin):
     assert shown(admin.get_topic(name), changes) == changes
 
 
-def test_names_as_masstransit_writes_them(client, admin):
+def test_names_of_masstransit_are_accepted(client, admin):
     name = fresh("Shop") + "/.Events./Fault--Shop/Order--"
     admin.create_topic(name)
     admin.create_subscription(name, "audit-")
@@ -127,7 +127,7 @@ def test_a_new_subscription_counts_as_access_to_its_topic(admin, topic):
     assert admin.get_topic_runtime_properties(topic).accessed_at_utc > created.accessed_at_utc
 
 
-def test_runtime_properties_of_a_topic(admin, client, topic):
+def test_a_topic_has_runtime_properties(admin, client, topic):
     for name in ("one", "two"):
         admin.create_subscription(topic, name)
     publish(client, topic, "a", "b")
@@ -142,7 +142,7 @@ def test_runtime_properties_of_a_topic(admin, client, topic):
     assert listed.subscription_count == 2
 
 
-def test_delete_a_topic(admin, topic):
+def test_a_topic_can_be_deleted(admin, topic):
     admin.create_subscription(topic, "one")
     admin.delete_topic(topic)
     for question in (admin.get_topic, admin.get_topic_runtime_properties, admin.delete_topic):
@@ -227,7 +227,7 @@ def test_immutable_properties_of_a_subscription_cannot_be_changed(admin, topic):
     assert refusal.value.status_code == 400
 
 
-def test_runtime_properties_of_a_subscription(admin, client, topic):
+def test_a_subscription_has_runtime_properties(admin, client, topic):
     admin.create_subscription(topic, "one")
     publish(client, topic, "a", "b", "c")
     with client.get_subscription_receiver(topic, "one") as receiver:
@@ -243,7 +243,7 @@ def test_runtime_properties_of_a_subscription(admin, client, topic):
     assert listed.dead_letter_message_count == 1
 
 
-def test_delete_a_subscription(admin, topic):
+def test_a_subscription_can_be_deleted(admin, topic):
     admin.create_subscription(topic, "one")
     admin.delete_subscription(topic, "one")
     for question in (admin.get_subscription, admin.get_subscription_runtime_properties, admin.delete_subscription):
@@ -269,7 +269,7 @@ def test_an_invalid_name_of_a_subscription_is_rejected(admin, topic, name):
     assert list(admin.list_subscriptions(topic)) == []
 
 
-def test_topics_with_slashes(admin, client):
+def test_the_name_of_a_topic_can_contain_slashes(admin, client):
     name = fresh("team/events")
     admin.create_topic(name)
     admin.create_subscription(name, "one")

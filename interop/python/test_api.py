@@ -26,7 +26,7 @@ def test_put_creates_and_then_updates(api):
     assert api.get("queues", name).get("defaultTimeToLive") is None
 
 
-def test_a_name_with_a_slash(api):
+def test_a_name_can_contain_a_slash(api):
     name = fresh("team/orders")
     api.put("queues", name)
     assert api.get("queues", name)["name"] == name
@@ -50,7 +50,7 @@ def test_lists_are_paged(api):
     assert found == names
 
 
-def test_topics_subscriptions_and_rules(api, client):
+def test_topics_subscriptions_and_rules_are_managed(api, client):
     topic = fresh("topic")
     api.put("topics", topic, defaultTimeToLive="1h")
     api.put("topics", topic, "subscriptions", "high", maxDeliveryCount=3)
@@ -68,7 +68,7 @@ def test_topics_subscriptions_and_rules(api, client):
     api.delete("topics", topic)
 
 
-def test_counts_and_messages(api, client, queue):
+def test_counts_and_messages_are_returned(api, client, queue):
     send(client, queue, "first", b"\xff\x00")
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(ServiceBusMessage("third", subject="s", application_properties={"a": 1}))

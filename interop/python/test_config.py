@@ -176,7 +176,7 @@ def test_emulator_environment_variables_name_the_file(tmp_path):
         broker.stop()
 
 
-def test_the_native_configuration_file(tmp_path, flavour):
+def test_the_native_configuration_file_declares_entities(tmp_path, flavour):
     broker = started(tmp_path / "own", "peeklock.toml", TOML)
     try:
         with flavour.admin(broker.connection_string, connection_verify=broker.certificate) as admin:

@@ -52,7 +52,7 @@ def ways(broker):
     yield secure, websocket | trusted | {"custom_endpoint_address": f"sb://{broker.tls_address}"}
 
 
-def test_over_websockets(flavour, broker, hub):
+def test_events_are_sent_and_read_over_websockets(flavour, broker, hub):
     for count, (place, options) in enumerate(ways(broker), start=1):
         with flavour.producer(place, hub, **options) as producer:
             producer.send_event(EventData(b"x" * 500_000))

@@ -81,7 +81,7 @@ def publish(broker, hub, count):
 
 
 def until(condition, what):
-    """Polls rarely: each poll lists the store, and the workers need the machine."""
+    """Waits for the condition. It polls rarely, because each poll lists the store, and the workers need the machine."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"timed out after {PATIENCE_SECONDS} s waiting for: {what}"

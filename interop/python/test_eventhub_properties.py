@@ -22,7 +22,7 @@ def consumer(flavour, broker, hub):
         yield consumer
 
 
-def test_hub_properties(hub, producer, consumer):
+def test_a_hub_has_properties(hub, producer, consumer):
     for client in (producer, consumer):
         shown = client.get_eventhub_properties()
         assert 0 <= seconds_since(shown.pop("created_at")) < 3600
@@ -30,7 +30,7 @@ def test_hub_properties(hub, producer, consumer):
         assert client.get_partition_ids() == ["0", "1", "2"]
 
 
-def test_properties_of_an_empty_partition(hub, producer):
+def test_an_empty_partition_has_properties(hub, producer):
     assert producer.get_partition_properties("1") == {
         "eventhub_name": hub,
         "id": "1",
@@ -42,7 +42,7 @@ def test_properties_of_an_empty_partition(hub, producer):
     }
 
 
-def test_properties_of_a_partition_with_events(hub, producer, consumer):
+def test_a_partition_with_events_has_properties(hub, producer, consumer):
     publish(producer, "a", "b", "c", partition_id="2")
     shown = consumer.get_partition_properties("2")
     assert -1 < seconds_since(shown.pop("last_enqueued_time_utc")) < 3600
@@ -57,7 +57,7 @@ def test_properties_of_a_partition_with_events(hub, producer, consumer):
     assert consumer.get_partition_properties("0")["is_empty"]
 
 
-def test_properties_of_missing_partitions_and_hubs(flavour, broker, hub):
+def test_missing_partitions_and_hubs_are_errors(flavour, broker, hub):
     with flavour.producer(broker.connection_string, hub, retry_total=0) as producer:
         for unknown in ("3", "XYZ"):
             with pytest.raises(EventHubError, match="The specified partition is invalid .* between 0 and 2"):

@@ -86,7 +86,7 @@ def test_without_a_filter_all_events_arrive_settled(connection, filled):
 
 
 @pytest.mark.parametrize("descriptor", DESCRIPTORS)
-def test_each_descriptor_of_the_filter(connection, filled, descriptor):
+def test_each_descriptor_of_the_filter_is_accepted(connection, filled, descriptor):
     messages = read(connection, place(filled), 2, selected("amqp.annotation.x-opt-offset > '2'", descriptor))
     assert numbers(messages) == [3, 4]
 
@@ -106,7 +106,7 @@ SPELLINGS = {
 }
 
 
-def test_each_spelling_of_a_position(connection, filled):
+def test_each_spelling_of_a_position_is_accepted(connection, filled):
     for name, (expression, first) in SPELLINGS.items():
         messages = read(connection, place(filled), EVENT_COUNT - first, selected(expression))
         assert numbers(messages) == list(range(first, EVENT_COUNT)), name
@@ -139,7 +139,7 @@ def test_an_invalid_position_is_rejected(connection, filled, expression):
         open_reader(connection, place(filled), 1, selected(expression)).receive(TIMEOUT_SECONDS)
 
 
-def test_each_spelling_of_an_address(broker, connection, filled):
+def test_each_spelling_of_an_address_is_accepted(broker, connection, filled):
     paths = [
         place(filled),
         f"/{place(filled)}",
@@ -189,7 +189,7 @@ def test_credit_limits_deliveries_and_drain_uses_it_up(connection, filled):
     receiver.close()
 
 
-def test_many_sends_in_flight(connection, hub):
+def test_many_sends_in_flight_are_stored_in_order(connection, hub):
     sender = connection.create_sender(hub)
     assert sender.link.remote_max_message_size >= 1024 * 1024
     deliveries = [sender.link.send(Message(body=number)) for number in range(500)]

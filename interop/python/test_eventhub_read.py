@@ -27,8 +27,8 @@ def position_of(event, kind):
     return {"offset": event.offset, "number": event.sequence_number, "time": event.enqueued_time}[kind]
 
 
-# Position, whether it is inclusive, and the first event that arrives. The seventh event is identified by its offset,
-# number or time.
+# Position, whether it is inclusive, and the number of the first event that arrives. A position by offset, number or
+# time is that of event 7.
 STARTS = [
     (EARLIEST, False, 0),
     (-1, False, 0),
@@ -41,7 +41,7 @@ STARTS = [
 ]
 
 
-def test_every_start_position(flavour, broker, hubs):
+def test_a_reader_can_start_at_every_position(flavour, broker, hubs):
     """Each partition contains the same ten events and is read from another position."""
     hub = hubs.create(len(STARTS))
     partitions = [str(number) for number in range(len(STARTS))]
@@ -67,7 +67,7 @@ def test_every_start_position(flavour, broker, hubs):
     assert found == expected
 
 
-def test_start_at_the_end(flavour, broker, hub, filled):
+def test_a_reader_at_the_end_receives_only_later_events(flavour, broker, hub, filled):
     for position in ("2", LATEST):
         with reading(flavour, broker.connection_string, hub, starting_position=position) as reader:
             # The SDK does not report when the reader is attached, so events are sent until the reader receives some.
@@ -129,7 +129,7 @@ def test_new_events_arrive_as_they_are_sent(flavour, broker, hub, producer):
             assert bodies(reader.receive(number + 1)) == [str(each) for each in range(number + 1)]
 
 
-def test_a_backlog_larger_than_the_prefetch_count(flavour, broker, hub, producer):
+def test_a_backlog_can_be_larger_than_the_prefetch_count(flavour, broker, hub, producer):
     for start in range(0, 3000, 1000):
         publish(producer, *(str(number) for number in range(start, start + 1000)))
     events = read(flavour, broker.connection_string, hub, 3000, prefetch=100)

@@ -60,7 +60,7 @@ def last_numbers(client):
     return [client.get_partition_properties(name)["last_enqueued_sequence_number"] for name in client.get_partition_ids()]
 
 
-def test_one_event_and_a_batch(flavour, broker, hub, producer):
+def test_one_event_and_a_batch_arrive_in_order(flavour, broker, hub, producer):
     producer.send_event(EventData("one"))
     publish(producer, "two", "three")
     events = read(flavour, broker.connection_string, hub, 3)
@@ -73,7 +73,7 @@ def test_one_event_and_a_batch(flavour, broker, hub, producer):
     assert events[1].enqueued_time == events[2].enqueued_time
 
 
-def test_a_full_batch(flavour, broker, hub, producer):
+def test_a_full_batch_arrives_in_order(flavour, broker, hub, producer):
     batch = producer.create_batch()
     assert batch.max_size_in_bytes >= 1024 * 1024
     try:
@@ -86,13 +86,13 @@ def test_a_full_batch(flavour, broker, hub, producer):
     assert [event.body_as_str()[:6] for event in events] == [f"{number:06}" for number in range(len(batch))]
 
 
-def test_send_to_a_partition(wide_producer):
+def test_events_can_be_sent_to_a_partition(wide_producer):
     publish(wide_producer, "a", "b", partition_id="1")
     wide_producer.send_event(EventData("c"), partition_id="3")
     assert last_numbers(wide_producer) == [-1, 1, -1, 0]
 
 
-def test_send_by_key(flavour, broker, wide, wide_producer):
+def test_a_key_determines_the_partition(flavour, broker, wide, wide_producer):
     keys = list(VECTORS)
     for number, key in enumerate(keys):
         if number % 2:
@@ -204,7 +204,7 @@ def buffered(flavour, broker, wide):
         yield producer, sent, failed
 
 
-def test_a_buffered_producer(flavour, broker, wide, buffered):
+def test_a_buffered_producer_sends_every_event(flavour, broker, wide, buffered):
     producer, sent, failed = buffered
     for number in range(250):
         producer.send_event(EventData(f"spread {number}"))

@@ -42,7 +42,7 @@ def owners(store):
 
 def test_a_claim_has_one_winner(store):
     [first] = store.claim_ownership([ownership("0", "anna")])
-    assert store.claim_ownership([ownership("0", "bert")]) == [], "the partition is already claimed"
+    assert store.claim_ownership([ownership("0", "bert")]) == [], "a claimed partition was claimed again"
     assert owners(store) == {"0": "anna"}
     [renewed] = store.claim_ownership([first])
     assert renewed["etag"] != first["etag"]
@@ -50,17 +50,17 @@ def test_a_claim_has_one_winner(store):
     assert owners(store) == {"0": "bert"}
     assert store.claim_ownership([dict(renewed, owner_id="anna", etag='"0x0"')]) == [], "a stale etag must not win"
     store.claim_ownership([dict(stolen, owner_id="")])
-    assert not owners(store)["0"], "given up"
+    assert not owners(store)["0"], "the claim was not given up"
 
 
-def test_claims_of_many_partitions(store):
+def test_many_partitions_are_claimed_at_once(store):
     claims = [ownership(str(number), "anna") for number in range(20)]
     assert len(store.claim_ownership(claims)) == 20
     assert owners(store) == {str(number): "anna" for number in range(20)}
     assert list(store.list_ownership("localhost", "readings", "other")) == []
 
 
-def test_checkpoints(store):
+def test_the_last_checkpoint_of_each_partition_is_kept(store):
     for number in (7, 8, 9):
         store.update_checkpoint(HUB | {"partition_id": "3", "offset": str(number), "sequence_number": number})
     store.update_checkpoint(HUB | {"partition_id": "4", "offset": "0", "sequence_number": 0})

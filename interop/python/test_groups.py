@@ -1,4 +1,5 @@
-"""Queue groups: several queues behind one name that the configuration declares, received from with the unmodified SDK."""
+"""Queue groups: several queues behind one name that the configuration declares, received from with the unmodified SDK.
+"""
 
 import threading
 
@@ -118,7 +119,7 @@ def test_a_member_queue_can_also_be_received_from_directly(client, drained):
     assert taken[1::2] == [f"high {number}" for number in range(20)], "the queue group must get the high messages"
 
 
-def test_receive_and_delete_and_peek(client, drained):
+def test_messages_are_peeked_and_received_and_deleted(client, drained):
     send(client, "low", "low")
     send(client, "high", "high")
     with client.get_queue_receiver("work", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:

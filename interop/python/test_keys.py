@@ -14,7 +14,7 @@ from steps import receive_one, text, until
 from topics import publish, taken
 
 REFUSED = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
-# Shorter than the validity of the SDK's own tokens.
+# The validity of a token in these tests, shorter than that of the SDK's own tokens.
 SHORT_SECONDS = 300
 
 
@@ -140,7 +140,7 @@ def test_an_expired_token_closes_its_links(flavour, broker, clock, queue):
 
 
 def test_a_valid_token_keeps_its_links(flavour, broker, clock, queue):
-    """The SDK creates tokens from a key by itself."""
+    """The SDK creates its tokens from the key, and they are valid for longer than the test moves the clock."""
     with flavour.client(broker.connection_string) as client:
         with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
             sender.send_messages(ServiceBusMessage("first"))
@@ -152,7 +152,7 @@ def test_a_valid_token_keeps_its_links(flavour, broker, clock, queue):
             assert text(receive_one(receiver)) == "second"
 
 
-def test_policies_of_the_namespace(flavour, broker, api, queue):
+def test_a_policy_of_the_namespace_can_be_created_and_deleted(flavour, broker, api, queue):
     name = fresh("policy")
     api.put("policies", name, rights=["Manage"])
     key = api.get("policies", name)["primaryKey"]

@@ -30,7 +30,7 @@ def find(families, name, **labels):
     return found[0].value
 
 
-def test_counts_of_a_plain_queue(broker, queue, client):
+def test_a_plain_queue_has_counts(broker, queue, client):
     send(client, queue, "a", "b", "c")
     families = scrape(broker)
     assert find(families, "peeklock_queue_messages", queue=queue, state="active") == 3
@@ -38,7 +38,7 @@ def test_counts_of_a_plain_queue(broker, queue, client):
     assert find(families, "peeklock_connections") >= 1
 
 
-def test_class_metrics(broker, api, client):
+def test_each_class_has_metrics(broker, api, client):
     name = fresh("classes")
     target = {"priorities": "7-9", "target": "1h", "objective": 0.99}
     api.put("queues", name, order={"classes": {"high": target, "low": {"priorities": "0-6"}}})

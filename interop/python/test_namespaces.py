@@ -44,7 +44,9 @@ def broker(tmp_path_factory):
 
 
 def client_of(flavour, broker, side, host):
-    """Returns a client for a namespace. The SDK dials the custom endpoint and sends the host of the connection string in its open."""
+    """Returns a client for a namespace. The SDK dials the custom endpoint and sends the host of the connection string
+    in its open.
+    """
     return flavour.client(
         connection_string(host, f"root-of-{side}", f"secret-of-{side}"),
         transport_type=TransportType.Amqp,

@@ -8,7 +8,7 @@ from order import of_class, order, post, take, take_from
 from steps import in_seconds, receive, receive_dead_letter, receive_one, text, texts
 
 AGING_SECONDS = 60
-# A low message that has waited longer than the offset is delivered first. The messages of the tests are seconds apart.
+# The messages of a test are seconds apart, so only a moved clock lets a low message wait longer than this offset.
 AGED = order("aged", {"high": {"offset": "0s"}, "normal": {"offset": "0s"}, "low": {"offset": f"{AGING_SECONDS}s"}})
 
 

@@ -1,4 +1,5 @@
-"""A receiver with prefetch holds a limited number of messages, and an urgent message is delivered directly after them."""
+"""A receiver with prefetch holds a limited number of messages, and an urgent message is delivered directly after them.
+"""
 
 import threading
 import time
@@ -12,7 +13,7 @@ PREFETCH = 300
 # The default limit of unsettled messages per receiver.
 OUTSTANDING = 16
 LOW_COUNT = 100
-# Slow enough that no receiver counts as one that settles fast and is permitted to hold more.
+# The work on each message, long enough that no receiver counts as one that settles fast and is permitted to hold more.
 WORK_SECONDS = 0.02
 
 

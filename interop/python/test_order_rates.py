@@ -9,7 +9,7 @@ from azure.servicebus.exceptions import ServiceBusServerBusyError
 from order import of_class, order, post, take, take_from
 from steps import texts
 
-# So slow that no second message is permitted while a test runs.
+# A rate so low that no second message is permitted while a test runs.
 ONE_AND_NO_MORE = "0.01/s burst 1"
 
 

@@ -29,7 +29,7 @@ def test_peek_starts_at_a_sequence_number(client, queue, receiver):
     assert texts(page) == ["b", "c"]
 
 
-def test_peek_on_an_empty_queue(receiver):
+def test_peek_on_an_empty_queue_returns_nothing(receiver):
     assert receiver.peek_messages() == []
 
 
@@ -46,7 +46,7 @@ def test_peek_returns_states(client, queue, receiver):
     receiver.complete_message(locked)
 
 
-def test_peek_in_the_dead_letter_queue(client, queue, receiver):
+def test_peek_returns_dead_letters(client, queue, receiver):
     send(client, queue, "poison")
     receiver.dead_letter_message(receive_one(receiver), reason="why")
     with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:

@@ -15,7 +15,7 @@ HEALTHY = {"status": "healthy", "message": "Service is healthy."}
 
 
 @pytest.mark.parametrize("port", ["address", "http_address", "tls_address"])
-def test_health_in_the_format_of_the_emulator(broker, port):
+def test_health_has_the_format_of_the_emulator(broker, port):
     address = getattr(broker, port)
     answers = [requests.get(f"https://{address}/health", verify=broker.certificate, timeout=10)]
     if port != "tls_address":
@@ -25,7 +25,7 @@ def test_health_in_the_format_of_the_emulator(broker, port):
 
 
 @pytest.mark.parametrize("port", ["address", "http_address"])
-def test_amqp_and_management_on_the_same_port(flavour, broker, port):
+def test_amqp_and_management_share_a_port(flavour, broker, port):
     string = connection_string(getattr(broker, port))
     name = fresh("queue")
     with flavour.admin(string, connection_verify=broker.certificate) as admin:
@@ -37,7 +37,7 @@ def test_amqp_and_management_on_the_same_port(flavour, broker, port):
                 assert text(receive_one(receiver)) == "one port"
 
 
-def test_unmodified_clients_on_the_https_port(tmp_path, flavour):
+def test_the_https_port_serves_unmodified_clients(tmp_path, flavour):
     """Unmodified administration clients dial HTTPS on a separate port, usually 443."""
     broker = Broker(tmp_path, https="127.0.0.1:0").start()
     try:

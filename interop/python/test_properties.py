@@ -97,7 +97,7 @@ VALUES = ["text", 42, -1, 2**31 - 1, 1.5, True, {b"key": [1, b"two"]}, [1, 2, 3]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_value_bodies(sender, receiver, value):
+def test_value_bodies_return_unchanged(sender, receiver, value):
     sender.send_messages(AmqpAnnotatedMessage(value_body=value))
     message = receive_one(receiver)
     assert message.body_type == AmqpMessageBodyType.VALUE
@@ -105,7 +105,7 @@ def test_value_bodies(sender, receiver, value):
     assert message.raw_amqp_message.body == expected
 
 
-def test_sequence_bodies(sender, receiver):
+def test_sequence_bodies_return_unchanged(sender, receiver):
     sent = [[1, b"two", None], [3.5]]
     sender.send_messages(AmqpAnnotatedMessage(sequence_body=sent))
     message = receive_one(receiver)
@@ -113,17 +113,17 @@ def test_sequence_bodies(sender, receiver):
     assert list(message.raw_amqp_message.body) == sent
 
 
-def test_an_empty_body(sender, receiver):
+def test_an_empty_body_returns(sender, receiver):
     sender.send_messages(ServiceBusMessage(b""))
     assert body(receive_one(receiver)) == b""
 
 
-def test_no_body_at_all(sender, receiver):
+def test_a_message_without_a_body_returns(sender, receiver):
     sender.send_messages(ServiceBusMessage(None, message_id="bodiless"))
     assert receive_one(receiver).message_id == "bodiless"
 
 
-def test_raw_header_annotations_and_footer(sender, receiver):
+def test_raw_header_annotations_and_footer_return_unchanged(sender, receiver):
     sender.send_messages(
         AmqpAnnotatedMessage(
             data_body=b"x",

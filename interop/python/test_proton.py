@@ -51,7 +51,7 @@ def drain(connection, receiver, credit=10):
     return [receiver.fetcher.pop().body for _ in range(receiver.fetcher.has_message)]
 
 
-def test_send_receive_and_accept(connection, sender, receiver):
+def test_a_message_is_sent_received_and_accepted(connection, sender, receiver):
     delivery = sender.send(Message(body="hello", id="m-1"))
     assert delivery.remote_state == Delivery.ACCEPTED
     message = receiver.receive()
@@ -112,7 +112,7 @@ def test_credit_limits_deliveries(connection, sender, receiver):
     assert drain(connection, receiver, credit=2) == [2, 3]
 
 
-def test_many_sends_in_flight(connection, sender, receiver):
+def test_many_sends_in_flight_are_stored_in_order(connection, sender, receiver):
     deliveries = [sender.link.send(Message(body=number)) for number in range(500)]
     connection.wait(lambda: all(delivery.settled for delivery in deliveries), timeout=TIMEOUT_SECONDS)
     assert {delivery.remote_state for delivery in deliveries} == {Delivery.ACCEPTED}

@@ -9,7 +9,7 @@ def milliseconds(moment):
     return timestamp(round(moment.timestamp() * 1000))
 
 
-def test_batch_delete_and_purge(client, clock, create, management):
+def test_batch_delete_and_purge_remove_messages(client, clock, create, management):
     queue = create()
     send(client, queue, *"abcdef")
     request = {"message-count": int32(2), "enqueued-time-utc": milliseconds(clock.in_seconds(1))}

@@ -60,7 +60,7 @@ def chosen(client, topics, filter, **messages):
         ("size / 2 = 3", ["blue_7"]),
     ],
 )
-def test_sql_filters(client, topics, expression, expected):
+def test_sql_filters_select_messages(client, topics, expression, expected):
     got = chosen(
         client,
         topics,
@@ -72,13 +72,13 @@ def test_sql_filters(client, topics, expression, expected):
     assert got == expected
 
 
-def test_true_and_false_filters(client, topics):
+def test_true_filters_match_all_and_false_filters_match_none(client, topics):
     topic = topics.filtered(all=TrueRuleFilter(), none=FalseRuleFilter())
     publish(client, topic, "m")
     assert (topics.counts(topic, "all"), topics.counts(topic, "none")) == ((1, 0), (0, 0))
 
 
-def test_filter_parameters(client, topics):
+def test_filters_can_have_parameters(client, topics):
     filter = SqlRuleFilter(
         "color = @color AND size >= @least", parameters={"@color": "red", "@least": 3}
     )
@@ -86,8 +86,8 @@ def test_filter_parameters(client, topics):
     assert got == ["large"]
 
 
-def test_property_values_of_all_types(client, topics):
-    """Values are equal if the SDK's types are."""
+def test_filters_compare_property_values_of_all_types(client, topics):
+    """Numbers of different types are compared by value."""
     now = datetime.datetime(2026, 5, 4, 3, 2, 1, tzinfo=datetime.timezone.utc)
     identity = uuid.uuid4()
     message = {
@@ -136,7 +136,7 @@ def test_property_values_of_all_types(client, topics):
         (CorrelationRuleFilter(properties={"half": 0.5}), ["three"]),
     ],
 )
-def test_correlation_filters(client, topics, filter, expected):
+def test_correlation_filters_select_messages(client, topics, filter, expected):
     rest = {"to": "t", "reply_to": "r", "reply_to_session_id": "rs", "content_type": "text/x", "session_id": "s"}
     got = chosen(
         client,
@@ -225,12 +225,12 @@ def subject_and_properties():
         ("SET both = color + '!'", {b"color": b"red", b"size": 3, b"both": b"red!"}),
     ],
 )
-def test_actions_on_properties(client, topics, expression, expected):
+def test_actions_change_properties(client, topics, expression, expected):
     copy = acted(client, topics, expression, subject_and_properties())
     assert copy.application_properties == expected | {b"RuleName": b"only"}
 
 
-def test_actions_on_system_properties(client, topics):
+def test_actions_change_system_properties(client, topics):
     expression = (
         "SET sys.Label = 'second'; SET sys.To = 't'; SET sys.ReplyTo = 'r'; SET sys.CorrelationId = 'c'; "
         "SET sys.ContentType = 'x/y'; SET sys.ReplyToSessionId = 'rs'"
@@ -241,7 +241,7 @@ def test_actions_on_system_properties(client, topics):
     assert text(copy) == "m"
 
 
-def test_an_action_with_parameters(client, topics):
+def test_an_action_can_have_parameters(client, topics):
     copy = acted(client, topics, "SET color = @new", subject_and_properties(), parameters={"@new": "green"})
     assert copy.application_properties[b"color"] == b"green"
 
@@ -280,7 +280,7 @@ def test_a_new_subscription_has_the_default_rule(topics):
     assert isinstance(rule.filter, TrueRuleFilter)
 
 
-def test_hundreds_of_correlation_filters(client, topics):
+def test_a_subscription_can_have_hundreds_of_correlation_filters(client, topics):
     topic = topics.create("one")
     topics.admin.delete_rule(topic, "one", DEFAULT_RULE)
     for number in range(300):

@@ -96,7 +96,7 @@ def test_a_time_in_the_past_is_due_at_once(sender, receiver, by_call):
     assert text(receive_one(receiver)) == "at once"
 
 
-def test_schedule_in_a_session(client, clock, create):
+def test_messages_of_a_session_can_be_scheduled(client, clock, create):
     queue = create(requires_session=True)
     with client.get_queue_sender(queue) as sender:
         sender.schedule_messages([ServiceBusMessage(body, session_id="s") for body in ("a", "b")], in_seconds(SOON))

@@ -1,4 +1,5 @@
-"""The lock on a session: manual renewal and the SDK's renewer, expiry, and the effect of a poison message on a session."""
+"""The lock on a session: manual renewal and the SDK's renewer, expiry, and the effect of a poison message on a session.
+"""
 
 import datetime
 

@@ -218,7 +218,7 @@ def test_a_session_id_that_is_too_long_is_rejected(client, queue):
 
 
 @pytest.mark.parametrize("settlement", ["complete", "abandon", "defer", "dead_letter"])
-def test_a_deferred_message_in_a_session(client, queue, settlement):
+def test_a_deferred_message_is_settled_in_its_session(client, queue, settlement):
     send_in_session(client, queue, "s", "later", "now")
     with client.get_queue_receiver(queue, session_id="s") as receiver:
         later, now = receive(receiver, 2)
@@ -265,7 +265,7 @@ def test_peek_returns_one_session_only(client, queue):
         assert texts(receiver.peek_messages(max_message_count=10)) == ["a1", "a2"]
 
 
-def test_receive_and_delete_in_a_session(client, queue):
+def test_receive_and_delete_works_in_a_session(client, queue):
     send_in_session(client, queue, "s", "gone")
     with client.get_queue_receiver(queue, session_id="s", receive_mode="receiveanddelete") as receiver:
         assert text(receive_one(receiver)) == "gone"

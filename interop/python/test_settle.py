@@ -70,7 +70,7 @@ def test_dead_letter_moves_with_reason_and_description(client, queue, receiver):
     assert_empty(client, queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
 
 
-def test_dead_letter_without_a_reason(client, queue, receiver):
+def test_dead_letter_needs_no_reason(client, queue, receiver):
     send(client, queue, "poison")
     receiver.dead_letter_message(receive_one(receiver))
     with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
@@ -111,7 +111,7 @@ def test_a_number_that_is_not_deferred_is_not_found(client, queue, receiver):
         receiver.receive_deferred_messages([message.sequence_number + 1000])
 
 
-def test_settlements_in_the_dead_letter_queue(client, queue, receiver):
+def test_dead_letters_can_be_settled(client, queue, receiver):
     send(client, queue, "poison")
     receiver.dead_letter_message(receive_one(receiver), reason="why")
     with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:

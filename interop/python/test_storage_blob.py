@@ -59,7 +59,7 @@ def in_an_hour():
     return datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
 
 
-def test_containers(service):
+def test_containers_are_created_listed_and_deleted(service):
     names = sorted(fresh("listed") for _ in range(3))
     for name in names:
         service.create_container(name, metadata={"MadeBy": "test"})
@@ -78,7 +78,7 @@ def test_containers(service):
 
 
 @pytest.mark.parametrize("name", ["plain", "ns/hub/$default/ownership/0", "ä ö&<>'\"+%20?#", "a//b"])
-def test_names(container, name):
+def test_a_blob_can_have_any_name(container, name):
     blob = container.get_blob_client(name)
     blob.upload_blob(b"content", metadata={"n": "1"})
     assert [found.name for found in container.list_blobs()] == [name]
@@ -87,8 +87,7 @@ def test_names(container, name):
     assert not blob.exists()
 
 
-def test_metadata(container):
-    """Names and values are returned as written."""
+def test_metadata_is_returned_as_written(container):
     metadata = {"a1": "1", "a_1": "2", "ab": "3", "A_b": "x=y; z, \"q\" <&> ~", "latin": "é ß", "empty": ""}
     blob = container.get_blob_client("metadata")
     blob.upload_blob(b"", metadata=metadata)
@@ -102,7 +101,7 @@ def test_metadata(container):
     assert (refused.value.status_code, refused.value.error_code) == (400, "MetadataTooLarge")
 
 
-def test_conditions(container):
+def test_conditions_are_enforced(container):
     blob = container.get_blob_client("conditions")
     first = blob.upload_blob(b"one")["etag"]
     with pytest.raises(ResourceExistsError) as refused:
@@ -130,7 +129,7 @@ def test_conditions(container):
     assert blob.upload_blob(b"again")["etag"] not in (first, second)
 
 
-def test_content_and_headers(container):
+def test_content_and_headers_are_returned(container):
     blob = container.get_blob_client("content")
     content = bytes(range(256)) * 256
     settings = ContentSettings(content_type="text/x-own", cache_control="no-store", content_language="de")
@@ -143,8 +142,8 @@ def test_content_and_headers(container):
     assert bytes(found.content_settings.content_md5) == hashlib.md5(content).digest()
 
 
-def test_blobs_of_four_mebibytes(container):
-    """Uploads in one piece, in blocks for an unknown length, and rejected above the limit."""
+def test_a_blob_can_have_four_mebibytes(container):
+    """The SDK uploads it in one piece, or in blocks if the length is unknown. A larger blob is rejected."""
     content = bytes(range(256)) * 4096 * 4
     blob = container.get_blob_client("large")
     blob.upload_blob(content, validate_content=True)
@@ -159,7 +158,7 @@ def test_blobs_of_four_mebibytes(container):
     assert (found.size, found.metadata) == (len(content), {"by": "blocks"})
 
 
-def test_blocks(container):
+def test_a_block_list_determines_the_content(container):
     blob = container.get_blob_client("blocks")
     names = [base64.b64encode(f"{number:04}".encode()).decode() for number in range(3)]
     for name in names:
@@ -180,8 +179,8 @@ def refused_with(status, code, call):
 
 
 @pytest.mark.parametrize("of", ["blob", "container"])
-def test_leases(container, of):
-    """The five lease calls, on a blob and on its container."""
+def test_leases_are_acquired_renewed_changed_released_and_broken(container, of):
+    """Covers the five lease calls, on a blob and on its container."""
     blob = container.get_blob_client("leased")
     blob.upload_blob(b"content")
     client = blob if of == "blob" else container
@@ -229,7 +228,7 @@ def test_a_lease_protects_a_blob(container):
 
 
 def test_leases_and_large_blobs_survive_restarts(tmp_path):
-    """Restarts after a crash, which leaves the log, and after an orderly stop, which leaves a snapshot."""
+    """The broker restarts after a crash, which leaves the log, and after an orderly stop, which leaves a snapshot."""
     content = bytes(range(256)) * 4096 * 4
     broker = Broker(tmp_path, blob_port="127.0.0.1:0").start()
     try:
@@ -250,7 +249,7 @@ def test_leases_and_large_blobs_survive_restarts(tmp_path):
         broker.stop()
 
 
-def test_lists_by_prefix_and_page(container):
+def test_blobs_are_listed_by_prefix_and_page(container):
     for number in range(7):
         container.upload_blob(f"a/{number}", b"")
     container.upload_blob("b/0", b"")
@@ -259,7 +258,7 @@ def test_lists_by_prefix_and_page(container):
     assert list(container.list_blobs(name_starts_with="c")) == []
 
 
-def test_shared_access_signatures(service, container):
+def test_a_shared_access_signature_permits_its_operations_only(service, container):
     container.upload_blob("seen", b"content")
     names = {"account_name": service.account_name, "account_key": STORAGE_KEY, "expiry": in_an_hour()}
     of_account = generate_account_sas(

@@ -36,7 +36,7 @@ def test_queues_are_created_listed_and_deleted(service):
     refused_with("QueueNotFound", gone.send_message, "lost", error=ResourceNotFoundError)
 
 
-def test_metadata_and_counts(queue):
+def test_a_queue_has_metadata_and_counts(queue):
     queue.set_queue_metadata({"owner": "anna"})
     for number in range(3):
         queue.send_message(str(number))
@@ -47,14 +47,14 @@ def test_metadata_and_counts(queue):
     assert take(queue) == []
 
 
-def test_put_get_and_delete(queue):
+def test_a_message_is_put_received_and_deleted(queue):
     sent = queue.send_message("<one> & größer\n")
     assert sent.id and sent.pop_receipt
     assert abs(time.time() - sent.inserted_on.timestamp()) < 3600
     [message] = take(queue)
     assert (message.id, message.content, message.dequeue_count) == (sent.id, "<one> & größer\n", 1)
     assert message.expires_on - message.inserted_on == datetime.timedelta(days=7)
-    assert take(queue) == [], "it is invisible"
+    assert take(queue) == [], "a received message is still visible"
     queue.delete_message(message)
     assert queue.get_queue_properties().approximate_message_count == 0
     refused_with("MessageNotFound", queue.delete_message, message, error=ResourceNotFoundError)
@@ -71,7 +71,7 @@ def test_an_undeleted_message_is_delivered_again(queue, storage_clock):
     queue.delete_message(again)
 
 
-def test_put_with_a_delay_and_get_many(queue, storage_clock):
+def test_messages_can_be_delayed_and_received_together(queue, storage_clock):
     queue.send_message("later", visibility_timeout=300)
     for number in range(5):
         queue.send_message(str(number))
@@ -88,7 +88,7 @@ def test_peek_removes_nothing(queue):
     assert contents(take(queue)) == ["seen"]
 
 
-def test_change_content_and_visibility(queue):
+def test_content_and_visibility_can_be_changed(queue):
     queue.send_message("draft")
     [message] = take(queue)
     changed = queue.update_message(message, content="final", visibility_timeout=0)
@@ -130,7 +130,7 @@ def test_an_unsupported_call_is_rejected(queue):
     assert refused.value.status_code >= 400 and refused.value.error_code
 
 
-def test_the_same_queue_over_amqp(storage, queue):
+def test_amqp_and_rest_share_a_queue(storage, queue):
     queue.send_message("from rest")
     with Sync().client(storage.connection_string) as client:
         with client.get_queue_receiver(queue.queue_name, max_wait_time=30) as receiver:

@@ -79,7 +79,7 @@ def test_a_poison_message_is_detected_by_its_dequeue_count(queue):
     assert (done, poison) == (["fine"], ["poison"])
 
 
-def test_limits_of_size_and_time(queue):
+def test_limits_of_size_and_time_are_enforced(queue):
     queue.send_message("ä" * 32_768)
     assert refused(queue.send_message, "x" * 65_537) == "RequestBodyTooLarge"
     assert refused(queue.send_message, "x", visibility_timeout=7 * 86_400 + 1) == "OutOfRangeQueryParameterValue"
@@ -89,7 +89,7 @@ def test_limits_of_size_and_time(queue):
     assert forever.expires_on.year == 9999
 
 
-def test_names_that_the_service_rejects(service):
+def test_invalid_names_are_rejected_as_in_the_service(service):
     for name, code in (("ab", "OutOfRangeInput"), ("Upper", "InvalidResourceName"), ("a--b", "InvalidResourceName")):
         assert refused(service.create_queue, name) == code
 
@@ -102,7 +102,7 @@ def test_service_properties_are_returned_and_cannot_be_changed(service):
         assert refused(service.set_service_properties, **change) == "NotImplemented"
 
 
-def test_an_account_signature(storage, service, queue):
+def test_an_account_signature_permits_its_operations_only(storage, service, queue):
     expiry = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
     key, url = service.credential.account_key, service.url
 
@@ -145,7 +145,7 @@ def test_amqp_messages_have_text_and_id(storage, queue):
             assert [message.application_properties for message in received] == [{b"colour": b"red"}] * 3
             assert [message.delivery_count for message in received] == [2] * 3
             for message, old in zip(received, again):
-                # The AMQP receiver holds the lock now.
+                # The AMQP receiver holds the lock.
                 assert refused(queue.delete_message, old) == "PopReceiptMismatch"
                 receiver.complete_message(message)
     assert take(queue) == []

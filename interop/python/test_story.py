@@ -21,7 +21,7 @@ def tell(pattern, *arguments, timeout=140):
     return story.stdout
 
 
-def test_competing_consumers(tmp_path):
+def test_the_story_of_competing_consumers_ends_well(tmp_path):
     # The workers renew their locks, and on a busy machine they can be late: only the poison message is permitted to
     # fail three times.
     broker = Broker(tmp_path, ["orders,lock=5s,max-delivery=3"]).start()
@@ -33,7 +33,7 @@ def test_competing_consumers(tmp_path):
     assert "300 orders done" in story
 
 
-def test_priority_queue(tmp_path):
+def test_the_story_of_a_priority_queue_ends_well(tmp_path):
     broker = Broker(tmp_path, []).start()
 
     def peeklock(*arguments):
@@ -54,7 +54,7 @@ def test_priority_queue(tmp_path):
 
 
 @pytest.mark.timeout(320)
-def test_sensor_homes(tmp_path):
+def test_the_story_of_sensor_homes_ends_well(tmp_path):
     broker = Broker(tmp_path, [], blob_port="127.0.0.1:0").start()
     try:
         create = ["hub", "create", "readings", "--partitions", "16", "--connect", broker.connection_string]
@@ -66,9 +66,9 @@ def test_sensor_homes(tmp_path):
     assert "Each of 29,200 readings in 12,000 events was counted, and none twice" in story
 
 
-def test_priority_classes(tmp_path):
+def test_the_story_of_priority_classes_ends_well(tmp_path):
     story = tell("priority-classes", "--peeklock", os.environ["PEEKLOCK_BIN"], "--seconds", "20", "--out", str(tmp_path))
     for policy in ("fifo", "strict", "aged", "weighted"):
-        assert f"\n{policy}: " in story, "each policy must be demonstrated"
+        assert f"\n{policy}: " in story, f"the story does not check {policy}"
     panels = ElementTree.parse(tmp_path / "waits.svg").getroot().findall("{http://www.w3.org/2000/svg}g")
     assert [panel.get("aria-label") for panel in panels] == ["fifo", "strict", "aged", "weighted"]

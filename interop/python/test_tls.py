@@ -9,7 +9,9 @@ from steps import assert_empty, body, receive, receive_one, send, text, texts
 
 
 def tls_client(flavour, broker, key=KEY, **options):
-    """Returns a client over TLS. Without the emulator flag the SDK uses TLS but drops the port; a custom endpoint restores it."""
+    """Returns a client over TLS. Without the emulator flag the SDK uses TLS but drops the port; a custom endpoint
+    restores it.
+    """
     host = broker.tls_address.rpartition(":")[0]
     connection_string = f"Endpoint=sb://{host}/;SharedAccessKeyName={KEY_NAME};SharedAccessKey={key}"
     options = {"connection_verify": broker.certificate} | options
@@ -27,7 +29,7 @@ def client(flavour, broker):
         yield client
 
 
-def test_send_receive_and_complete(client, queue, sender, receiver):
+def test_a_message_is_sent_received_and_completed(client, queue, sender, receiver):
     sender.send_messages(ServiceBusMessage("secret"))
     message = receive_one(receiver)
     assert text(message) == "secret"
@@ -35,7 +37,7 @@ def test_send_receive_and_complete(client, queue, sender, receiver):
     assert_empty(client, queue)
 
 
-def test_every_settlement(client, queue, receiver):
+def test_every_settlement_works(client, queue, receiver):
     send(client, queue, "defer", "abandon", "dead-letter")
     deferred, abandoned, dead = receive(receiver, 3)
     receiver.defer_message(deferred)
@@ -47,7 +49,7 @@ def test_every_settlement(client, queue, receiver):
     assert_empty(client, queue)
 
 
-def test_large_bodies_and_batches(client, queue, receiver):
+def test_large_bodies_and_batches_arrive_unchanged(client, queue, receiver):
     large = bytes(number % 251 for number in range(900 * 1024))
     send(client, queue, large)
     assert body(receive_one(receiver)) == large

@@ -80,7 +80,7 @@ def test_subscriptions_settle_independently(client, topics):
     assert taken(client, topic, "two", 1) == ["shared"]
 
 
-def test_every_settlement(client, topics):
+def test_every_settlement_works_on_a_subscription(client, topics):
     topic = topics.create("all")
     publish(client, topic, "defer", "abandon", "complete")
     with client.get_subscription_receiver(topic, "all") as receiver:
@@ -98,7 +98,7 @@ def test_every_settlement(client, topics):
         assert receiver.peek_messages() == []
 
 
-def test_receive_and_delete(client, topics):
+def test_receive_and_delete_removes_at_once(client, topics):
     topic = topics.create("all")
     publish(client, topic, "gone", "too")
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
@@ -129,7 +129,7 @@ def test_an_expired_lock_redelivers_the_message(client, clock, topics):
         receiver.complete_message(again)
 
 
-def test_sessions_on_a_subscription(client, topics):
+def test_a_subscription_can_have_sessions(client, topics):
     topic = topics.create(("sessions", {"requires_session": True}), "plain")
     messages = [ServiceBusMessage(f"{session}{n}", session_id=session) for n in range(3) for session in "ab"]
     publish(client, topic, *messages)
@@ -180,7 +180,7 @@ def test_a_subscription_created_before_the_due_time_gets_the_scheduled_message(c
     assert taken(client, topic, "later", 1) == ["due"]
 
 
-def test_time_to_live(client, topics):
+def test_the_shortest_time_to_live_applies(client, topics):
     topic = topics.create(
         ("keeps", {"dead_lettering_on_message_expiration": True}),
         ("short", {"default_message_time_to_live": SECOND}),
@@ -266,7 +266,7 @@ def test_a_subscription_rejects_senders(client, topics):
     assert topics.counts(topic, "one") == (0, 0)
 
 
-def test_unknown_topics_and_subscriptions(client, topics):
+def test_unknown_topics_and_subscriptions_are_rejected(client, topics):
     topic = topics.create("one")
     with pytest.raises(ServiceBusAuthenticationError):
         publish(client, "no-such-topic", "lost")
@@ -332,7 +332,7 @@ def test_deleting_a_topic_deletes_its_subscriptions(client, topics):
     assert list(topics.admin.list_subscriptions(topic)) == []
 
 
-def test_a_hundred_subscriptions(client, topics):
+def test_a_hundred_subscriptions_each_get_a_copy(client, topics):
     names = [f"s{number:02}" for number in range(100)]
     topic = topics.create(*names)
     publish(client, topic, "to all")

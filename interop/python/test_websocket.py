@@ -12,7 +12,9 @@ WEBSOCKET = TransportType.AmqpOverWebsocket
 
 
 def plain(flavour, broker, address, key=KEY, **options):
-    """Returns a client over WebSockets. The SDK dials the custom endpoint; the connection string contains the host of the AMQP open."""
+    """Returns a client over WebSockets. The SDK dials the custom endpoint; the connection string contains the host of
+    the AMQP open.
+    """
     return flavour.client(
         connection_string("localhost", KEY_NAME, key),
         transport_type=WEBSOCKET,
@@ -45,7 +47,7 @@ def client(request, flavour, broker):
         yield client
 
 
-def test_send_receive_settle_and_manage(client, queue, receiver):
+def test_messages_are_sent_received_settled_and_managed(client, queue, receiver):
     send(client, queue, "seen", "defer", "dead")
     assert texts(receiver.peek_messages(3)) == ["seen", "defer", "dead"]
     seen, deferred, dead = receive(receiver, 3)
@@ -58,7 +60,7 @@ def test_send_receive_settle_and_manage(client, queue, receiver):
     assert_empty(client, queue)
 
 
-def test_large_bodies_and_batches(client, queue, receiver):
+def test_large_bodies_and_batches_arrive_unchanged(client, queue, receiver):
     large = bytes(number % 251 for number in range(900 * 1024))
     send(client, queue, large)
     assert body(receive_one(receiver)) == large
@@ -67,7 +69,7 @@ def test_large_bodies_and_batches(client, queue, receiver):
     assert texts(receive(receiver, 200)) == sent
 
 
-def test_topics(client, topics):
+def test_a_subscription_gets_a_message(client, topics):
     topic = topics.create("one")
     publish(client, topic, "around the wall")
     assert taken(client, topic, "one", 1) == ["around the wall"]
@@ -86,7 +88,7 @@ def test_an_untrusted_certificate_fails_the_connection(flavour, broker, queue):
 
 
 def test_an_idle_connection_is_kept(flavour, broker, queue):
-    """The asyncio SDK pings every ten seconds and closes the connection without an answer."""
+    """The asyncio SDK pings every ten seconds, and closes the connection if there is no answer."""
     with plain(flavour, broker, broker.http_address) as client:
         with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
             sender.send_messages(ServiceBusMessage("first"))

@@ -20,7 +20,7 @@ def worker(shop, environment, url, tmp_path_factory):
         yield worker
 
 
-def test_tasks_and_retries(shop, worker, url):
+def test_tasks_run_and_are_retried(shop, worker, url):
     with shop.app.connection_for_write(url) as connection:
         price = shop.price.apply_async((2, 3), queue="stored", connection=connection)
         paid = shop.pay.apply_async(("A1", 1), queue="stored", connection=connection)
@@ -28,7 +28,7 @@ def test_tasks_and_retries(shop, worker, url):
         assert paid.get(timeout=TIMEOUT_SECONDS) == {"order": "A1", "attempts": 2}
 
 
-def test_chain(shop, worker, url):
+def test_a_chain_passes_each_result_to_the_next_task(shop, worker, url):
     steps = chain(shop.price.s(2, 50).set(queue="stored"), shop.with_tax.s().set(queue="stored"))
     with shop.app.connection_for_write(url) as connection:
         assert steps.apply_async(connection=connection).get(timeout=TIMEOUT_SECONDS) == 120
