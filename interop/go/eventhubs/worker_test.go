@@ -44,7 +44,7 @@ func work(text string) {
 		panic(err)
 	}
 	ctx := context.Background()
-	processor, err := newProcessor(at)
+	processor, err := newProcessor(at, azeventhubs.ProcessorOptions{UpdateInterval: interval, PartitionExpirationDuration: expiry})
 	if err != nil {
 		panic(err)
 	}
@@ -60,7 +60,8 @@ func work(text string) {
 	}
 }
 
-func newProcessor(at place) (*azeventhubs.Processor, error) {
+// newProcessor returns a processor that reads each partition without a checkpoint from its first event.
+func newProcessor(at place, options azeventhubs.ProcessorOptions) (*azeventhubs.Processor, error) {
 	blobs, err := container.NewClientFromConnectionString(at.Storage, at.Container, nil)
 	if err != nil {
 		return nil, err
@@ -73,9 +74,8 @@ func newProcessor(at place) (*azeventhubs.Processor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return azeventhubs.NewProcessor(client, store, &azeventhubs.ProcessorOptions{
-		UpdateInterval: interval, PartitionExpirationDuration: expiry, StartPositions: azeventhubs.StartPositions{Default: earliest},
-	})
+	options.StartPositions = azeventhubs.StartPositions{Default: earliest}
+	return azeventhubs.NewProcessor(client, store, &options)
 }
 
 // process reads a partition until another instance owns it.
