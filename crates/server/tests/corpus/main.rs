@@ -24,6 +24,8 @@ use tokio::net::TcpStream;
 
 /// The environment variable that makes `write_corpus` write.
 const WRITE: &str = "PEEKLOCK_WRITE_CORPUS";
+/// The timeout of every wait. Only a failing test reaches it.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// The name of the newest directory.
 const NAME: &str = "format-3";
 
@@ -102,6 +104,13 @@ impl Rig {
 
     async fn queue(&mut self, queue: &str, settings: Value) {
         self.admin.create_queue(&name(queue), &spec(settings)).await.unwrap();
+    }
+
+    /// Waits until the lock on a message of `plain` has expired, so that a later test reads the same values.
+    async fn wait_for_locks(&mut self) {
+        let no_locks =
+            async { while self.admin.queue(&name("plain")).await.unwrap().counts.locked_count > 0 {} };
+        tokio::time::timeout(WAIT_MAX, no_locks).await.expect("the lock expires");
     }
 
     async fn send(&self, entity: &str, message: Message) {
@@ -333,13 +342,13 @@ async fn take_snapshots(directory: &Path) {
     };
     // A shard without a commit group writes no snapshot.
     let logged = journal.shards();
-    for _ in 0..300 {
-        if logged.iter().all(|shard| has_snapshot(shard.0)) {
-            break;
+    // A request to all shards is a round of each, and a shard takes its snapshot at the end of a round.
+    let all_written = async {
+        while !logged.iter().all(|shard| has_snapshot(shard.0)) {
+            broker.hubs(None, 1).await.unwrap();
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    assert!(logged.iter().any(|shard| has_snapshot(shard.0)), "no shard wrote a snapshot");
+    };
+    tokio::time::timeout(WAIT_MAX, all_written).await.expect("every shard with a log writes a snapshot");
     drop(broker);
     running.stopped().await.unwrap();
     journal.close();
@@ -361,10 +370,9 @@ async fn write_corpus() {
     add(&mut rig).await;
     rig.stop().await;
     let packed = pack::pack(made.path());
-    // The lock has to expire before the values are read, because it has expired for every later test.
-    tokio::time::sleep(Duration::from_secs(2)).await;
     pack::unpack(&packed, copy.path());
     let mut rig = Rig::start(copy.path()).await;
+    rig.wait_for_locks().await;
     let found = read(&mut rig).await;
     rig.stop().await;
     std::fs::write(data().join(NAME).with_extension("pack"), packed).unwrap();
