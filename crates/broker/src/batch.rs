@@ -8,6 +8,7 @@ use peeklock_journal::StoredBody;
 use peeklock_types::limits;
 use tokio::sync::mpsc;
 
+use crate::body_buffer::BodyBuffer;
 use crate::large::KeptBody;
 use crate::reply::Reply;
 use crate::request::sending::{ScheduleMessages, SendMessages, SendOfRun, SendRun};
@@ -54,16 +55,16 @@ impl Peer {
     }
 }
 
-/// All requests of one peer to one shard at one time. The bytes of new messages are in one arena, so a message needs no
-/// allocation.
+/// All requests of one peer to one shard at one time. The bodies of new messages are in one buffer, so a message needs
+/// no allocation.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(crate) requests: Vec<Request>,
-    arena: BytesMut,
+    bodies: BodyBuffer,
     messages: Vec<Written>,
 }
 
-/// A message whose bytes are in a batch's arena, or already in the journal.
+/// A message whose body is in the batch's buffer, or already in the journal.
 #[derive(Debug)]
 struct Written {
     bytes: Range<usize>,
@@ -128,12 +129,22 @@ impl Batch {
     /// Collects the messages of one send. [`Messages::send`] adds the request; a collection that is dropped before that
     /// leaves the batch unchanged.
     pub fn messages(&mut self) -> Messages<'_> {
-        Messages { first_byte: self.arena.len(), first: self.messages.len(), batch: self, sent: false }
+        Messages { first_byte: self.bodies.len(), first: self.messages.len(), batch: self, sent: false }
     }
 
-    pub(crate) fn bodies(&self, messages: Range<usize>) -> impl ExactSizeIterator<Item = &[u8]> {
-        let written = self.messages.get(messages).unwrap_or_default();
-        written.iter().map(|message| self.arena.get(message.bytes.clone()).unwrap_or_default())
+    /// Takes the bodies out of the batch, for the commit group that will contain them.
+    pub(crate) fn take_bodies(&mut self) -> BodyBuffer {
+        std::mem::take(&mut self.bodies)
+    }
+
+    /// Returns the range of a message in the buffer of bodies.
+    pub(crate) fn range(&self, message: usize) -> Option<Range<usize>> {
+        self.messages.get(message).map(|message| message.bytes.clone())
+    }
+
+    /// Returns the size of the bodies in the buffer.
+    pub(crate) fn size_bytes(&self, messages: Range<usize>) -> usize {
+        self.messages.get(messages).unwrap_or_default().iter().map(|message| message.bytes.len()).sum()
     }
 
     /// Returns the message's body, if it is already in the journal.
@@ -159,14 +170,12 @@ pub struct Messages<'a> {
 }
 
 impl Messages<'_> {
-    /// Adds one message. `write` appends its bytes to the arena and returns the attributes that the queue needs.
+    /// Adds one message. `write` appends its bytes to the buffer and returns the attributes that the queue needs.
     pub fn add<E>(
         &mut self,
         write: impl FnOnce(&mut BytesMut) -> Result<Option<Box<Attributes>>, E>,
     ) -> Result<(), E> {
-        let start = self.batch.arena.len();
-        let attributes = write(&mut self.batch.arena)?;
-        let bytes = start..self.batch.arena.len();
+        let (bytes, attributes) = self.batch.bodies.add(write)?;
         self.batch.messages.push(Written { bytes, stored: None, attributes });
         Ok(())
     }
@@ -210,7 +219,7 @@ impl Messages<'_> {
 impl Drop for Messages<'_> {
     fn drop(&mut self) {
         if !self.sent {
-            self.batch.arena.truncate(self.first_byte);
+            self.batch.bodies.truncate(self.first_byte);
             self.batch.messages.truncate(self.first);
         }
     }

@@ -6,6 +6,7 @@
 
 mod alarm;
 mod batch;
+mod body_buffer;
 mod broker;
 mod clock;
 mod execute;

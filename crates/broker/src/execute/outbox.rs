@@ -74,8 +74,7 @@ impl<L: Log> Shard<L> {
         let mark = self.group.mark();
         let result = self.in_group(|shard| {
             let messages = number_in_batch..number_in_batch + 1;
-            let mut new = shard.put_bodies(batch, messages.clone())?;
-            shard.add_views(shard.state.engine.find(target), batch, messages, &mut new);
+            let mut new = shard.put_messages(shard.state.engine.find(target), batch, messages)?;
             let Some(message) = new.pop() else { return Ok(false) };
             Ok(shard.state.engine.arrive(now, source, number, target, message, &mut shard.output)?)
         });

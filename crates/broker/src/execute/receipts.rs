@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use peeklock_engine::{NewBody, Received};
+use peeklock_engine::{EntityId, NewBody, Received};
 use peeklock_journal::Log;
 use peeklock_types::{EntityKind, EntityName, LockToken, Timestamp, limits};
 
@@ -98,8 +98,7 @@ impl<L: Log> Shard<L> {
         hidden_for: Duration,
     ) -> Result<Received, Error> {
         let entity = self.entity(name)?;
-        self.with_body(batch, message.clone(), |shard, batch, mut new| {
-            shard.add_views(Some(entity), batch, message, &mut new);
+        self.with_body(Some(entity), batch, message, |shard, mut new| {
             let message = new.pop().ok_or(peeklock_engine::Error::Nothing)?;
             Ok(shard.state.engine.put_message(
                 now,
@@ -126,7 +125,7 @@ impl<L: Log> Shard<L> {
             let (engine, out) = (&mut self.state.engine, &mut self.output);
             return Ok(engine.change_message(now, entity, token, hidden_for, None, nonce(), out)?);
         };
-        self.with_body(batch, body, |shard, _, mut new| {
+        self.with_body(None, batch, body, |shard, mut new| {
             let new = new.pop().ok_or(peeklock_engine::Error::Nothing)?;
             let body = Some(NewBody { body: new.body, size_bytes: new.size_bytes });
             let (engine, out) = (&mut shard.state.engine, &mut shard.output);
@@ -137,15 +136,16 @@ impl<L: Log> Shard<L> {
     /// Runs a step with messages whose bodies are in the group, and removes the bodies if it fails.
     fn with_body<T>(
         &mut self,
+        target: Option<EntityId>,
         batch: &mut Batch,
         messages: Range<usize>,
-        todo: impl FnOnce(&mut Self, &Batch, New) -> Result<T, Error>,
+        todo: impl FnOnce(&mut Self, New) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let limit_bytes = limits::MESSAGE_SIZE_BYTES_MAX;
         self.check_room(batch, messages.clone(), 2 * limit_bytes, limit_bytes)?;
         self.in_group(|shard| {
-            let new = shard.put_bodies(batch, messages)?;
-            todo(shard, batch, new)
+            let new = shard.put_messages(target, batch, messages)?;
+            todo(shard, new)
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use peeklock_engine::{EntityId, Fact, NewMessage};
+use peeklock_engine::{Attributes, EntityId, Fact, NewMessage};
 use peeklock_journal::{Log, Space, StoredBody};
 use peeklock_types::{Timestamp, limits};
 
@@ -92,8 +92,7 @@ impl<L: Log> Shard<L> {
         let room = self.check_room(batch, messages.clone(), 2 * limit_bytes + extra_bytes, limit_bytes);
         let result = room.and_then(|()| {
             self.in_group(|shard| {
-                let mut new = shard.put_bodies(batch, messages.clone())?;
-                shard.add_views(Some(entity), batch, messages.clone(), &mut new);
+                let new = shard.put_messages(Some(entity), batch, messages.clone())?;
                 shard.check_group(&new)?;
                 Ok(send(shard, new)?)
             })
@@ -134,28 +133,6 @@ impl<L: Log> Shard<L> {
         }
     }
 
-    /// Adds the views that topics and queues with an order need. Most messages already have one, except those from
-    /// another queue or from a sender that attached before the order was set. The view of a large message, whose bytes
-    /// are not in memory, was made earlier.
-    pub(super) fn add_views(
-        &self,
-        target: Option<EntityId>,
-        batch: &Batch,
-        messages: Range<usize>,
-        new: &mut [NewMessage],
-    ) {
-        if !target.is_some_and(|target| self.state.engine.needs_view(target)) {
-            return;
-        }
-        for (message, body) in new.iter_mut().zip(batch.bodies(messages)) {
-            let attributes = message.attributes.get_or_insert_default();
-            if attributes.view.is_none() {
-                let view = (self.describe)(body, &attributes.patch);
-                attributes.view = Some(view.unwrap_or(Bytes::from_static(peeklock_filter::UNREADABLE)));
-            }
-        }
-    }
-
     /// Returns an error if the log does not accept new messages.
     pub(super) fn check_space(&self) -> Result<(), Error> {
         match self.log.space() {
@@ -173,7 +150,7 @@ impl<L: Log> Shard<L> {
         limit_bytes: usize,
     ) -> Result<(), Error> {
         self.check_space()?;
-        let size_bytes = batch.bodies(messages).map(<[u8]>::len).sum();
+        let size_bytes = batch.size_bytes(messages);
         if size_bytes > max {
             return Err(Error::TooLarge { size_bytes, limit_bytes });
         }
@@ -195,22 +172,43 @@ impl<L: Log> Shard<L> {
         result
     }
 
-    pub(super) fn put_bodies(&mut self, batch: &mut Batch, messages: Range<usize>) -> Result<New, Error> {
+    /// Adds the bodies of messages to the group, and views of the messages if `target` needs them. The target is `None`
+    /// if it is in another shard, which makes the views itself.
+    pub(super) fn put_messages(
+        &mut self,
+        target: Option<EntityId>,
+        batch: &mut Batch,
+        messages: Range<usize>,
+    ) -> Result<New, Error> {
         let too_large =
             |size_bytes| Error::TooLarge { size_bytes, limit_bytes: limits::MESSAGE_SIZE_BYTES_MAX };
+        let needs_view = target.is_some_and(|target| self.state.engine.needs_view(target));
         let mut new = New::new();
-        for (bytes, number) in batch.bodies(messages.clone()).zip(messages.clone()) {
-            if let Some(StoredBody { place: body, size_bytes }) = batch.stored(number) {
-                new.push(NewMessage { body, size_bytes, attributes: None });
-                continue;
+        for number in messages {
+            let Some(range) = batch.range(number) else { continue };
+            let mut attributes = batch.take_attributes(number);
+            if needs_view {
+                self.add_view(attributes.get_or_insert_default(), &range);
             }
-            let body = self.group.put_body(bytes).map_err(|_| too_large(bytes.len()))?;
-            let size_bytes = u32::try_from(bytes.len()).map_err(|_| too_large(bytes.len()))?;
-            new.push(NewMessage { body, size_bytes, attributes: None });
-        }
-        for (message, number) in new.iter_mut().zip(messages) {
-            message.attributes = batch.take_attributes(number);
+            let StoredBody { place: body, size_bytes } = match batch.stored(number) {
+                Some(stored) => stored,
+                None => StoredBody {
+                    place: self.group.put_batch_body(&range).map_err(|_| too_large(range.len()))?,
+                    size_bytes: u32::try_from(range.len()).map_err(|_| too_large(range.len()))?,
+                },
+            };
+            new.push(NewMessage { body, size_bytes, attributes });
         }
         Ok(new)
+    }
+
+    /// Adds the view that topics and queues with an order need. Most messages already have one, except those from
+    /// another queue or from a sender that attached before the order was set. The view of a large message, whose bytes
+    /// are not in memory, was made earlier.
+    fn add_view(&self, attributes: &mut Attributes, range: &Range<usize>) {
+        if attributes.view.is_none() {
+            let view = (self.describe)(self.group.batch_body(range), &attributes.patch);
+            attributes.view = Some(view.unwrap_or(Bytes::from_static(peeklock_filter::UNREADABLE)));
+        }
     }
 }

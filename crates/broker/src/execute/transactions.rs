@@ -72,10 +72,8 @@ impl<L: Log> Shard<L> {
         }
         self.in_group(|shard| {
             for TransactionSend { target, messages } in sends {
-                let messages = messages.clone();
-                let mut new = shard.put_bodies(batch, messages.clone())?;
-                // If the target is in another shard, that shard makes the views.
-                shard.add_views(shard.state.engine.find(target), batch, messages, &mut new);
+                let target_here = shard.state.engine.find(target);
+                let new = shard.put_messages(target_here, batch, messages.clone())?;
                 transaction.sends.extend(new.into_iter().map(|message| (target.clone(), message)));
             }
             Ok(shard.state.engine.commit(now, shard.id, entity, transaction, &mut shard.output)?)

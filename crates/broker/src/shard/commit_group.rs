@@ -7,10 +7,14 @@
 //! …    facts, one record after another
 //! ```
 
+use std::ops::Range;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use peeklock_engine::{Fact, record};
 use peeklock_journal::Payload;
 use peeklock_types::{BodyRef, CommitGroupNumber, ProgramVersion};
+
+use crate::body_buffer::BodyBuffer;
 
 const HEADER_BYTES: usize = 8;
 
@@ -28,6 +32,9 @@ pub(crate) struct CommitGroupBuilder {
     parts: Vec<BytesMut>,
     parts_bytes: usize,
     bodies: BytesMut,
+    /// The bodies of the batch that the shard executes, and the range of them that follows `bodies` in the group.
+    batch: BodyBuffer,
+    taken: Range<usize>,
     facts: Vec<u8>,
     fact_count: usize,
 }
@@ -43,6 +50,8 @@ impl CommitGroupBuilder {
             parts: Vec::new(),
             parts_bytes: 0,
             bodies: BytesMut::new(),
+            batch: BodyBuffer::default(),
+            taken: 0..0,
             facts: Vec::new(),
             fact_count: 0,
         };
@@ -68,10 +77,16 @@ impl CommitGroupBuilder {
 
     /// Returns the end of the bodies, as an argument for [`CommitGroupBuilder::truncate`].
     pub(crate) fn mark(&self) -> usize {
+        self.own_bytes() + self.taken.len()
+    }
+
+    /// Returns the size of the bodies that are no longer in the batch's buffer.
+    fn own_bytes(&self) -> usize {
         self.parts_bytes + self.bodies.len()
     }
 
     pub(crate) fn truncate(&mut self, mark: usize) {
+        self.taken.end = self.taken.start + mark.saturating_sub(self.own_bytes());
         while mark < self.parts_bytes
             && let Some(last) = self.parts.pop()
         {
@@ -79,6 +94,45 @@ impl CommitGroupBuilder {
             self.bodies = last;
         }
         self.bodies.truncate(mark - self.parts_bytes);
+    }
+
+    /// Starts a batch: its bodies are in `buffer`.
+    pub(crate) fn start_batch(&mut self, buffer: BodyBuffer) {
+        self.batch = buffer;
+    }
+
+    pub(crate) fn end_batch(&mut self) {
+        self.close_taken();
+        self.batch = BodyBuffer::default();
+    }
+
+    /// Returns a body of the batch that is not in a finished group.
+    pub(crate) fn batch_body(&self, range: &Range<usize>) -> &[u8] {
+        self.batch.get(range)
+    }
+
+    /// Adds a body of the batch. Consecutive bodies stay together in the batch's buffer.
+    pub(crate) fn put_batch_body(&mut self, range: &Range<usize>) -> Result<BodyRef, Full> {
+        if self.taken.is_empty() || range.start != self.taken.end.next_multiple_of(BodyRef::ALIGNMENT) {
+            let place = self.next_place()?;
+            self.taken = range.clone();
+            return Ok(place);
+        }
+        let place = self.place_at(self.own_bytes() + range.start - self.taken.start)?;
+        self.taken.end = range.end;
+        Ok(place)
+    }
+
+    /// Moves the taken bodies from the batch's buffer to the group. The buffer becomes a part of the group, unless most
+    /// of its memory would serve for nothing: a part keeps the whole buffer in memory.
+    fn close_taken(&mut self) {
+        let taken = std::mem::replace(&mut self.taken, 0..0);
+        if taken.len() < PART_BYTES_MIN || taken.len() < self.batch.allocated_bytes() / 2 {
+            self.bodies.put_slice(self.batch.get(&taken));
+        } else {
+            let part = self.batch.take(&taken);
+            self.push_part(part);
+        }
     }
 
     pub(crate) fn put_body(&mut self, body: &[u8]) -> Result<BodyRef, Full> {
@@ -93,19 +147,28 @@ impl CommitGroupBuilder {
             return self.put_body(&body);
         }
         let place = self.next_place()?;
-        let before = self.bodies.split();
-        for part in [before, body].into_iter().filter(|part| !part.is_empty()) {
-            self.parts_bytes += part.len();
-            self.parts.push(part);
-        }
+        self.push_part(body);
         Ok(place)
     }
 
-    /// Returns the place of the next body.
+    fn push_part(&mut self, part: BytesMut) {
+        let before = self.bodies.split();
+        for part in [before, part].into_iter().filter(|part| !part.is_empty()) {
+            self.parts_bytes += part.len();
+            self.parts.push(part);
+        }
+    }
+
+    /// Returns the place of the next body, which the caller adds behind all others.
     fn next_place(&mut self) -> Result<BodyRef, Full> {
-        let end = self.mark();
+        self.close_taken();
+        let end = self.own_bytes();
         self.bodies.put_bytes(0, end.next_multiple_of(BodyRef::ALIGNMENT) - end);
-        let offset = u32::try_from(self.mark()).map_err(|_| Full)?;
+        self.place_at(self.own_bytes())
+    }
+
+    fn place_at(&self, offset: usize) -> Result<BodyRef, Full> {
+        let offset = u32::try_from(offset).map_err(|_| Full)?;
         BodyRef::in_group(self.number, offset).ok_or(Full)
     }
 
@@ -131,6 +194,7 @@ impl CommitGroupBuilder {
 
     /// Returns the bytes of the group and starts the next group.
     pub(crate) fn finish(&mut self) -> Payload {
+        self.close_taken();
         let facts_start = u32::try_from(self.mark()).unwrap_or(u32::MAX);
         self.bodies.put_slice(&self.facts);
         self.parts.push(self.bodies.split());
@@ -155,4 +219,130 @@ pub(crate) fn facts_of(payload: &Bytes) -> Option<(ProgramVersion, Bytes)> {
     let start = usize::try_from(u32::from_le_bytes(*start)).ok()?;
     let is_inside = start >= HEADER_BYTES && start <= payload.len();
     is_inside.then(|| (version, payload.slice(start..)))
+}
+
+#[cfg(test)]
+mod tests {
+    use peeklock_types::BodyPlace;
+
+    use super::*;
+
+    /// Bodies with their places, and the payloads of the groups that contain them.
+    #[derive(Default)]
+    struct Written {
+        bodies: Vec<(BodyRef, Vec<u8>)>,
+        groups: Vec<Bytes>,
+    }
+
+    impl Written {
+        fn finish(&mut self, group: &mut CommitGroupBuilder) {
+            self.groups.push(group.finish().into_bytes());
+        }
+
+        fn check(&self, seed: u64) {
+            for (place, body) in &self.bodies {
+                let BodyPlace::InGroup { group, offset_bytes } = place.place() else {
+                    panic!("a body of a group")
+                };
+                let payload = &self.groups[usize::try_from(group.0).unwrap() - 1];
+                let start = usize::try_from(offset_bytes).unwrap();
+                assert_eq!(payload[start..start + body.len()], body[..], "seed {seed}, {place:?}");
+            }
+        }
+    }
+
+    fn body(random: &mut fastrand::Rng) -> Vec<u8> {
+        let len_max = [40, 400, 9000][random.usize(..3)];
+        let len = random.usize(1..len_max);
+        std::iter::repeat_with(|| random.u8(..)).take(len).collect()
+    }
+
+    fn buffer_of(bodies: &[Vec<u8>]) -> (BodyBuffer, Vec<Range<usize>>) {
+        let mut buffer = BodyBuffer::default();
+        let add = |body: &Vec<u8>| {
+            let written = buffer.add(|out| {
+                out.put_slice(body);
+                Ok::<_, Full>(())
+            });
+            written.unwrap().0
+        };
+        let ranges = bodies.iter().map(add).collect();
+        (buffer, ranges)
+    }
+
+    /// Executes one batch. Some bodies are added and removed again, some groups end within the batch.
+    fn execute(
+        random: &mut fastrand::Rng,
+        group: &mut CommitGroupBuilder,
+        written: &mut Written,
+        bodies: Vec<Vec<u8>>,
+    ) {
+        let (buffer, ranges) = buffer_of(&bodies);
+        group.start_batch(buffer);
+        for (body, range) in bodies.into_iter().zip(&ranges) {
+            let mark = group.mark();
+            assert_eq!(group.batch_body(range), body);
+            let place = match random.u8(..8) {
+                0 => group.put_part(BytesMut::from(&body[..])),
+                1 => group.put_body(&body),
+                _ => group.put_batch_body(range),
+            };
+            match random.u8(..6) {
+                0 => group.truncate(mark),
+                1 => {
+                    written.bodies.push((place.unwrap(), body));
+                    written.finish(group);
+                }
+                _ => written.bodies.push((place.unwrap(), body)),
+            }
+        }
+        group.end_batch();
+    }
+
+    #[test]
+    fn every_body_is_at_its_place() {
+        for seed in 0..300 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut group = CommitGroupBuilder::new(CommitGroupNumber(1));
+            let mut written = Written::default();
+            for _ in 0..random.usize(1..6) {
+                let bodies = std::iter::repeat_with(|| body(&mut random)).take(30).collect();
+                execute(&mut random, &mut group, &mut written, bodies);
+            }
+            written.finish(&mut group);
+            written.check(seed);
+        }
+    }
+
+    /// Makes a group of some bodies of a batch. Returns the address of the batch's buffer, and the addresses of each part
+    /// of the group.
+    fn parts_of(bodies: &[Vec<u8>], taken: Range<usize>) -> (usize, Vec<Range<usize>>) {
+        let (buffer, ranges) = buffer_of(bodies);
+        let start = buffer.get(&ranges[0]).as_ptr().addr();
+        let mut group = CommitGroupBuilder::new(CommitGroupNumber(1));
+        group.start_batch(buffer);
+        for range in &ranges[taken] {
+            group.put_batch_body(range).unwrap();
+        }
+        group.end_batch();
+        let payload = group.finish();
+        let parts =
+            payload.parts().iter().map(|part| part.as_ptr().addr()..part.as_ptr().addr() + part.len());
+        (start, parts.collect())
+    }
+
+    #[test]
+    fn the_bodies_of_a_batch_are_not_copied() {
+        let bodies = vec![vec![7; 1000]; 100];
+        let (start, parts) = parts_of(&bodies, 0..100);
+        assert_eq!(parts.len(), 2, "the header, and the bodies without facts");
+        assert_eq!(parts[1], start..start + 100_000);
+    }
+
+    #[test]
+    fn a_few_bodies_do_not_keep_the_buffer_of_a_large_batch() {
+        let bodies = vec![vec![7; 1000]; 100];
+        let (_, parts) = parts_of(&bodies, 0..20);
+        assert_eq!(parts.len(), 1, "the bodies are copied behind the header");
+    }
 }

@@ -273,12 +273,14 @@ impl<L: Log> Shard<L> {
         now: Timestamp,
         Envelope { peer, mut batch, place: _place }: Envelope,
     ) -> Result<(), Failure> {
+        self.group.start_batch(batch.take_bodies());
         for request in std::mem::take(&mut batch.requests) {
             self.execute(now, peer.id, &mut batch, request)?;
             if self.is_group_large() {
                 self.deliver_and_append(now)?;
             }
         }
+        self.group.end_batch();
         Ok(())
     }
 
