@@ -24,7 +24,7 @@ export async function call(broker, method, path, body) {
 
 let madeCount = 0;
 
-/** Returns the queue's name. */
+/** Creates a queue and returns its name. */
 export async function createQueue(broker, settings = {}) {
   const name = `made-${madeCount++}`;
   await call(broker, "PUT", ["queues", name], settings);

@@ -8,8 +8,8 @@ import { createInterface } from "node:readline";
 
 const START_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 30_000;
-// Below the range of ports for outgoing connections: a client that keeps dialling a port of that range while the broker
-// is down can connect to itself, and then the port is in use.
+// Ports below the range for outgoing connections. A client that keeps dialling a port of that range while the broker is
+// down can connect to itself, and then the broker cannot bind the port.
 const FIXED_PORT_MIN = 20_000;
 const FIXED_PORT_MAX = 32_000;
 
@@ -142,7 +142,7 @@ export class Broker {
     return this.labels["Certificate"];
   }
 
-  /** The printed connection string. If keys were given, the broker prints none of them in full. */
+  /** Returns the printed connection string, or one with the given key: the broker prints no given key in full. */
   get connectionString() {
     return this.keys.length > 0 ? this.connectionStringOf(KEY_NAME, KEY) : this.labels["Connection string"];
   }
@@ -151,7 +151,7 @@ export class Broker {
     return `Endpoint=sb://${address};SharedAccessKeyName=${keyName};SharedAccessKey=${key};UseDevelopmentEmulator=true;`;
   }
 
-  /** The printed connection string, with the given key in place of the asterisks. */
+  /** Returns the printed connection string, with the given key in place of the asterisks. */
   get storageConnectionString() {
     return this.labels["Storage string"].replace("AccountKey=***", `AccountKey=${this.storageKey}`);
   }

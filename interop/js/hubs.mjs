@@ -8,7 +8,7 @@ export const DEFAULT_GROUP = "$Default";
 
 let madeCount = 0;
 
-/** Returns the hub's name. */
+/** Creates a hub and returns its name. */
 export async function createHub(broker, partitionCount = 1, settings = {}) {
   const name = `hub-${madeCount++}`;
   await call(broker, "PUT", ["hubs", name], { partitionCount, ...settings });
@@ -26,7 +26,7 @@ export async function publish(producer, bodies, options) {
   );
 }
 
-/** Reads in the background. Received events are in `events`, errors in `errors`, the reasons of ends in `ends`. */
+/** Reads in the background. Received events are in `events`, errors in `errors`, the ends of partitions with their reasons in `ends`. */
 export class Reader {
   events = [];
   errors = [];

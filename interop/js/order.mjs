@@ -2,7 +2,7 @@
 import { bodies, receive } from "./steps.mjs";
 
 const PRIORITIES = { high: "7-9", normal: "4-6", low: "0-3" };
-// Well below the 16 unsettled messages that a receiver may hold by default.
+// The number of messages per call, well below the 16 unsettled messages that a receiver may hold by default.
 const BATCH_COUNT = 8;
 
 /** Returns an order with three classes, each with its own settings if there are any. */

@@ -7,9 +7,9 @@ import { Broker, QueuePool } from "./broker.mjs";
 
 export const SEND_KEY = ["send-only", "secret-of-the-sender"];
 export const LISTEN_KEY = ["listen-only", "secret-of-the-listener"];
-// Messages usually arrive much sooner; only a busy machine needs this long.
+// The longest wait for a message. Messages arrive much sooner; only a busy machine needs this long.
 const RECEIVE_TIMEOUT_MS = 30_000;
-// A rejected or failed call is retried soon, so that tests are short.
+// The clients retry a rejected or failed call soon, so that tests are short.
 export const CLIENT_OPTIONS = { retryOptions: { maxRetries: 3, retryDelayInMs: 100, timeoutInMs: 10_000 } };
 
 /** Provides a broker and a client for the tests of one file. */

@@ -57,7 +57,7 @@ export async function publish(client, topic, ...messages) {
   await sender.close();
 }
 
-/** Receives and completes `count` messages, and checks that there are no more. */
+/** Receives and completes `count` messages, and asserts that there are no more. */
 export async function take(client, topic, subscription, count, options = {}) {
   const receiver = client.createReceiver(topic, subscription, options);
   const messages = count > 0 ? await receive(receiver, count) : [];

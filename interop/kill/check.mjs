@@ -6,8 +6,8 @@
 // * no message is changed, invented or stored twice.
 
 /**
- * Times of different processes are read from one clock, but not at the same instant; a real double lock lasts far
- * longer.
+ * The tolerance between times of different processes, which read one clock at different instants. A real double lock
+ * lasts far longer.
  */
 const TOLERANCE_MS = 20;
 
@@ -78,8 +78,8 @@ function lockedAt(delivery, lockMs) {
 }
 
 /**
- * A message can be returned and locked again within a millisecond; the delivery count then determines which lock was
- * first.
+ * Sorts deliveries by the time of their lock. A message can be returned and locked again within a millisecond; the
+ * delivery count then determines which lock was first.
  */
 function inOrderOfLock(deliveries, lockMs) {
   return deliveries.toSorted((a, b) => lockedAt(a, lockMs) - lockedAt(b, lockMs) || a.count - b.count);
@@ -107,8 +107,8 @@ function* findHeldTwice(run, lockMs) {
 }
 
 /**
- * A lock ends with its time or with the settlement. A kill does not end it, because a lock is durable before it is
- * visible.
+ * Returns the end of a hold: the end of the lock, or the settlement. A kill does not end it, because a lock is durable
+ * before it is visible.
  */
 function endOfHold(delivery) {
   return Math.min(delivery.until, delivery.settledAt ?? Infinity);
@@ -135,7 +135,7 @@ function* findStrange(run, lockMs) {
   for (const trouble of run.trouble) yield { kind: "protocol", trouble };
 }
 
-/** A lock may appear short if its receiver was busy; it can never appear long. */
+/** Returns whether a lock has an end and is not too long. It may appear short if its receiver was busy, but never long. */
 function isLockTime({ at, until }, lockMs) {
   return Number.isFinite(until) && until - lockMs <= at + TOLERANCE_MS;
 }

@@ -82,7 +82,7 @@ async function endQueue() {
   await order(startParties("auditor", 1));
 }
 
-/** The last pass determines the ends of the partitions, so that readers can wait for them. */
+/** Runs the last pass, which determines the ends of the partitions, so that readers can wait for them. */
 async function endHub() {
   await order(publishers, "stop");
   await order(startParties("hub/replayer", 1));
@@ -133,7 +133,7 @@ function idleness(queue, hub) {
   return undefined;
 }
 
-/** The folder is kept for analysis. */
+/** Ends the run as failed. The folder is kept for analysis. */
 function fail(why) {
   console.error(`kill loop: ${why}; seed ${seed}, logs in ${folder}`);
   for (const party of parties) party.kill("SIGKILL");

@@ -335,7 +335,7 @@ describe("keys", () => {
 
 describe("versions and certificates", () => {
   for (const serviceVersion of ["2017-04", "2021-05"]) {
-    test(`version ${serviceVersion}`, async () => {
+    test(`version ${serviceVersion} is accepted`, async () => {
       const { broker } = context;
       const admin = adminOf(broker, broker.connectionString, { serviceVersion });
       const name = fresh("queue");

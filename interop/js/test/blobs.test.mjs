@@ -67,7 +67,7 @@ test("checkpoints and claims survive a restart", async () => {
   assert.equal((await store.claimOwnership([claim("3", "anna", { etag })])).length, 1, "the ETag must still be valid");
 });
 
-test("blobs with metadata, conditions and unusual names", async () => {
+test("blobs can have metadata, conditions and unusual names", async () => {
   const container = await newContainer();
   const blob = container.getBlockBlobClient("ns/ä b&<>'+%20?#/0");
   const metadata = { a1: "1", a_1: "2", ab: "x=y; <&> ~", latin: "é" };
@@ -88,7 +88,7 @@ test("blobs with metadata, conditions and unusual names", async () => {
   assert.equal(await blob.exists(), false);
 });
 
-test("leases and blobs of 4 MiB, in one piece and as a stream", async () => {
+test("blobs of 4 MiB are uploaded in one piece and as a stream, and can be leased", async () => {
   const container = await newContainer();
   const blob = container.getBlockBlobClient("large");
   const content = Buffer.alloc(4 * 1024 * 1024, "peeklock");

@@ -25,7 +25,7 @@ async function fresh(count = 0, settings = {}) {
   return { broker, hub, producer };
 }
 
-test("every start position", async () => {
+test("a reader can start at every position", async () => {
   const { broker, hub } = await fresh(10);
   const all = [...(await read(broker, hub, 10))];
   assert.deepEqual(numbers(all), [...Array(10).keys()]);
@@ -45,7 +45,7 @@ test("every start position", async () => {
   }
 });
 
-test("latest: only new events", async () => {
+test("a reader at the latest position receives only new events", async () => {
   const { broker, hub, producer } = await fresh(5);
   await reading(broker, hub, { startPosition: latestEventPosition, maxBatchSize: 1 }, async (reader) => {
     // The SDK does not report when the reader is attached, so more events are sent until it has received one.
@@ -60,7 +60,7 @@ test("latest: only new events", async () => {
   });
 });
 
-test("positions after the end, and unknown groups and partitions", async () => {
+test("positions after the end, and unknown groups, partitions and hubs are rejected", async () => {
   const { broker, hub } = await fresh(2);
   const beyond = await refusal(broker, hub, { partition: "0", startPosition: { sequenceNumber: 17 } });
   assert.match(beyond.message, /17/);
@@ -154,7 +154,7 @@ test("five readers without a level are permitted and a sixth is not, until one w
   }
 });
 
-test("over WebSockets", async () => {
+test("events are sent and read over WebSockets", async () => {
   const { broker, hub } = await fresh();
   const ca = readFileSync(broker.certificate, "utf8");
   const place = `Endpoint=sb://${broker.tlsAddress}/;SharedAccessKeyName=${KEY_NAME};SharedAccessKey=${KEY}`;

@@ -1,4 +1,4 @@
-// Behaviour below the SDK: the handshake of idempotent producers, and batches encoded by hand.
+// Behaviour that the SDK hides: the handshake of idempotent producers, and batches encoded by hand.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";

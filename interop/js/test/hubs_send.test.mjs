@@ -25,14 +25,14 @@ async function counts(producer) {
 
 const isRecent = (date) => Math.abs(Date.now() - date.getTime()) < 3_600_000;
 
-test("properties of a hub", async () => {
+test("a hub has properties", async () => {
   const { hub, producer } = await fresh(3);
   const { createdOn, ...shown } = await producer.getEventHubProperties();
   assert.ok(isRecent(createdOn));
   assert.deepEqual({ name: shown.name, partitionIds: shown.partitionIds }, { name: hub, partitionIds: ["0", "1", "2"] });
 });
 
-test("properties of an empty and of a filled partition", async () => {
+test("an empty and a filled partition have properties", async () => {
   const { hub, producer } = await fresh(2);
   const empty = await producer.getPartitionProperties("0");
   assert.equal(empty.lastEnqueuedOnUtc.getTime(), -62135596800000);
@@ -45,7 +45,7 @@ test("properties of an empty and of a filled partition", async () => {
   assert.deepEqual(exact(filled), [hub, "1", 0, 1, "1", false]);
 });
 
-test("missing hubs and partitions", async () => {
+test("missing hubs and partitions are rejected", async () => {
   const { producer } = await fresh(2);
   const invalid = { code: "ArgumentOutOfRangeError", message: /The specified partition is invalid for an EventHub partition sender or receiver/ };
   await assert.rejects(producer.getPartitionProperties("2"), invalid);
@@ -76,7 +76,7 @@ test("all parts of an event round-trip", async () => {
   assert.ok(isRecent(event.enqueuedTimeUtc));
 });
 
-test("every kind of body", async () => {
+test("every kind of body arrives unchanged", async () => {
   const { hub, producer } = await fresh();
   const kinds = [
     { bodyType: "data", body: Buffer.from([0, 1, 255]) },
@@ -90,13 +90,13 @@ test("every kind of body", async () => {
   assert.deepEqual(events.map((event) => event.systemProperties?.["x-own"] ?? event.getRawAmqpMessage().messageAnnotations["x-own"]), ["kept", "kept", "kept"]);
 });
 
-test("a body that is null", async () => {
+test("a body can be null", async () => {
   const { hub, producer } = await fresh();
   await producer.sendBatch([{ body: null }, { body: null, bodyType: "data" }, { body: null, bodyType: "sequence" }]);
   assert.deepEqual(bodies(await read(context.broker, hub, 3)), [null, null, null]);
 });
 
-// Keys and partitions of a hub with thirty-two partitions: the hash of the service, as published in its SDKs.
+// The partition of each key in a hub with thirty-two partitions, by the hash of the service as published in its SDKs.
 const VECTORS = {
   a: 28, ab: 13, abc: 17, abcd: 6, abcde: 1, abcdefg: 8, abcdefgh: 26, abcdefghijk: 20, abcdefghijkl: 5, abcdefghijklm: 15, 7: 31, 131: 2,
   pk1: 13, "device-42": 12, "customer/0001": 23, "The quick brown fox jumps over the lazy dog": 1, é: 12, ключ: 14, 日本語: 25,
@@ -118,7 +118,7 @@ test("events without a key or partition are spread", async () => {
   assert.ok(Math.min(...found) >= 2, `each partition must get a share: ${found}`);
 });
 
-test("a full batch, and an event that is too large", async () => {
+test("a full batch is sent, and an event that is too large is rejected", async () => {
   const { hub, producer } = await fresh();
   const batch = await producer.createBatch();
   assert.ok(batch.maxSizeInBytes >= 1024 * 1024);
@@ -131,7 +131,7 @@ test("a full batch, and an event that is too large", async () => {
 });
 
 for (const enableIdempotentRetries of [false, true]) {
-  test(`a buffered producer${enableIdempotentRetries ? " with idempotent retries" : ""}`, async () => {
+  test(`a buffered producer${enableIdempotentRetries ? " with idempotent retries" : ""} sends every event`, async () => {
     const { hub } = await fresh(4);
     const sent = [];
     const failed = [];

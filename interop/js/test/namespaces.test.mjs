@@ -37,7 +37,7 @@ after(async () => {
 const WAYS = { "host name": (side) => `${side}.example.net`, "name of the key": () => "localhost" };
 
 for (const [way, hostOf] of Object.entries(WAYS)) {
-  test(`selected by the ${way}`, async () => {
+  test(`the ${way} selects the namespace`, async () => {
     const clients = ["east", "west"].map((side) => {
       const connectionString = broker.connectionStringOf(`root-of-${side}`, `secret-of-${side}`, hostOf(side));
       const customEndpointAddress = `sb://${broker.address}`;

@@ -59,7 +59,7 @@ describe("the class of a message", () => {
 });
 
 describe("the order", () => {
-  test("strict: the most urgent class is first, also if it arrives later", async () => {
+  test("strict delivers the most urgent class first, even if it arrives later", async () => {
     const { client } = context;
     const queue = await strict();
     await post(client, queue, ...ofClass("low", "l1", "l2"), ...ofClass("normal", "n1"));
@@ -69,7 +69,7 @@ describe("the order", () => {
     assert.deepEqual(await takeFrom(receiver, 3), ["h1", "l1", "l2"]);
   });
 
-  test("aged: a message that has waited long enough is not overtaken", async () => {
+  test("aged protects a message that has waited long enough from overtaking", async () => {
     const { client, create } = context;
     const queue = await create({ order: order("aged", { high: { offset: "0s" }, normal: { offset: "0s" }, low: { offset: "60s" } }) });
     await post(client, queue, ...ofClass("low", "old"));
@@ -78,7 +78,7 @@ describe("the order", () => {
     assert.deepEqual(await take(client, queue, 3), ["old", "high", "young"]);
   });
 
-  test("weighted: classes share by their weights", async () => {
+  test("weighted shares by the weights of the classes", async () => {
     const { client, create } = context;
     const queue = await create({ order: order("weighted", { high: { weight: 3 }, normal: { weight: 1 }, low: { weight: 1 } }) });
     await post(client, queue, ...ofClass("low", ...Array(24).fill("low")), ...ofClass("high", ...Array(24).fill("high")));
@@ -232,7 +232,7 @@ describe("a limit per second", () => {
     const hasty = new ServiceBusClient(broker.connectionString, { retryOptions: { maxRetries: 0 } });
     const patient = new ServiceBusClient(broker.connectionString, { retryOptions: { maxRetries: 20, retryDelayInMs: 300 } });
     const sender = hasty.createSender(queue);
-    // Even a slow machine needs less than a second for each of these.
+    // Even a slow machine needs less than a second for each of these sends.
     const results = await Promise.allSettled([...Array(20).keys()].map((number) => sender.sendMessages({ body: `hasty ${number}` })));
     const refused = results.filter((result) => result.status === "rejected");
     assert.ok(refused.length > 0, "at least one send must exceed the quota");

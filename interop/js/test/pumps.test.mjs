@@ -101,7 +101,7 @@ test("a closed pump receives no more, and the remaining messages stay for others
   assert.deepEqual([done, message.body, message.deliveryCount], [["before"], "after", 0]);
 });
 
-test("a pump per session: sessions one after another, each in order", async () => {
+test("a pump per session receives one session after another, each in order", async () => {
   const { client, create } = context;
   const queue = await create({ requiresSession: true });
   const sessions = ["a", "b", "c", "d"];

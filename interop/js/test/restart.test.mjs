@@ -25,7 +25,7 @@ async function killAndStart() {
   await broker.start();
 }
 
-/** The pump settles in the background; after an earlier kill the message would be redelivered. */
+/** Waits until the queue is empty. The pump settles in the background; a kill before that would redeliver the message. */
 async function settled() {
   while (Number((await showQueue(broker, QUEUE)).activeCount) > 0) await sleep(20);
 }

@@ -120,7 +120,7 @@ describe("filters", () => {
     "size >= 0.5": ["red", "blue"],
   };
   for (const [sqlExpression, expected] of Object.entries(sql)) {
-    test(sqlExpression, async () => {
+    test(`select by ${sqlExpression}`, async () => {
       const topic = await createFiltered(context.admin, { only: { sqlExpression } });
       const messages = [
         { body: "red", applicationProperties: { color: "red", size: 1 } },
@@ -132,7 +132,7 @@ describe("filters", () => {
     });
   }
 
-  test("parameters", async () => {
+  test("can have parameters", async () => {
     const filter = { sqlExpression: "color = @color AND size > @size", sqlParameters: { "@color": "red", "@size": 3 } };
     const topic = await createFiltered(context.admin, { only: filter });
     const of = (size) => ({ body: size, applicationProperties: { color: "red", size } });
@@ -140,7 +140,7 @@ describe("filters", () => {
     assert.deepEqual(await taken(context.client, topic, "only", 1), [4]);
   });
 
-  test("a filter that fails dead-letters the message", async () => {
+  test("dead-letter the message if they fail", async () => {
     const topic = await createFiltered(context.admin, { fails: { sqlExpression: "size > 'three'" } });
     await publish(context.client, topic, { body: "m", applicationProperties: { size: 3 } });
     const dead = await receiveOne(context.client.createReceiver(topic, "fails", DEAD_LETTER));

@@ -29,7 +29,7 @@ describe("scheduling", () => {
     assert.deepEqual([message.body, message.deliveryCount, message.state], ["later", 0, "scheduled"]);
   });
 
-  test("many are scheduled at once and delivered in order", async () => {
+  test("many messages are scheduled at once and delivered in order", async () => {
     const { sender, receiver } = await given();
     const sent = [...Array(10).keys()];
     const numbers = await sender.scheduleMessages(sent.map((body) => ({ body })), inMs(SOON_MS));
@@ -38,7 +38,7 @@ describe("scheduling", () => {
     assert.deepEqual(bodies(await receive(receiver, 10)), sent);
   });
 
-  test("one and many can be cancelled, messages that are not scheduled cannot", async () => {
+  test("one or many messages can be cancelled, but only scheduled ones", async () => {
     const { client, queue, sender } = await given();
     const numbers = await sender.scheduleMessages([{ body: "a" }, { body: "b" }], inMs(FAR_MS));
     const [one] = await sender.scheduleMessages({ body: "c" }, inMs(FAR_MS));
@@ -48,7 +48,7 @@ describe("scheduling", () => {
     await assert.rejects(sender.cancelScheduledMessages(one), { code: "MessageNotFound" });
   });
 
-  test("the property also schedules, and a time in the past means now", async () => {
+  test("the property schedules a message, and a time in the past means now", async () => {
     const { sender, receiver } = await given();
     await sender.sendMessages([
       { body: "later", scheduledEnqueueTimeUtc: inMs(SOON_MS) },
@@ -72,7 +72,7 @@ describe("time to live", () => {
     await assertEmpty(client, queue, DEAD_LETTER);
   });
 
-  test("an expired message is dead-lettered if the queue is set so", async () => {
+  test("an expired message is dead-lettered if the queue is set to", async () => {
     const { client, queue, sender } = await given({ deadLetterOnExpiration: true });
     await sender.sendMessages({ body: "late", timeToLive: 60_000, messageId: "m" });
     await context.broker.clock.advance(60_000);
@@ -144,7 +144,7 @@ describe("retries", () => {
   });
 
   for (const reserved of [{ "peeklock-retry-after-ms": 90_500 }, { "peeklock-retry-after": 90.5 }, { "peeklock-retry-after": "PT90.5S" }]) {
-    test(`abandoning with ${JSON.stringify(reserved)} delays`, async () => {
+    test(`abandoning with ${JSON.stringify(reserved)} delays the message`, async () => {
       const { client, queue, receiver } = await given();
       await client.createSender(queue).sendMessages({ body: "busy", messageId: "kept" });
       await receiver.abandonMessage(await receiveOne(receiver), { ...reserved, why: "busy" });

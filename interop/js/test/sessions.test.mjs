@@ -55,7 +55,7 @@ describe("accepting", () => {
   test("session ids are not case-sensitive", async () => {
     const { client, queue } = await given({}, ["Order 7", "first"], ["ORDER 7", "second"]);
     const any = await client.acceptNextSession(queue);
-    assert.equal(any.sessionId, "Order 7", "as first sent");
+    assert.equal(any.sessionId, "Order 7", "the id is not the one that was sent first");
     await any.close();
     const receiver = await client.acceptSession(queue, "order 7");
     const messages = await receive(receiver, 2);
@@ -165,7 +165,7 @@ describe("order", () => {
 
 describe("deferred and dead-lettered messages", () => {
   for (const settlement of ["completeMessage", "abandonMessage", "deferMessage", "deadLetterMessage"]) {
-    test(`a deferred message in a session: ${settlement}`, async () => {
+    test(`a deferred message is settled in its session: ${settlement}`, async () => {
       const { client, queue } = await given({}, ["s", "later", "now"]);
       const receiver = await client.acceptSession(queue, "s");
       const [later, now] = await receive(receiver, 2);

@@ -89,7 +89,7 @@ describe("settling", () => {
 
 describe("deferring", () => {
   for (const settlement of ["completeMessage", "abandonMessage", "deferMessage", "deadLetterMessage"]) {
-    test(`a deferred message: ${settlement}`, async () => {
+    test(`a deferred message is settled by its number: ${settlement}`, async () => {
       const { client, queue, receiver } = await given("later");
       const message = await receiveOne(receiver);
       await receiver.deferMessage(message);
@@ -105,7 +105,7 @@ describe("deferring", () => {
     });
   }
 
-  test("a deferred message with a session id on a queue without sessions", async () => {
+  test("a deferred message with a session id is settled on a queue without sessions", async () => {
     const { client, pool } = context;
     const queue = pool.take();
     await sendInSession(client, queue, "s", "later");

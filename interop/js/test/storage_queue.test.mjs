@@ -82,7 +82,7 @@ describe("storage queues", () => {
     assert.deepEqual([shown.metadata, shown.approximateMessagesCount], [{ size: "3" }, 0]);
   });
 
-  test("put, peek, get, update and delete", async () => {
+  test("put, peek, get, update and delete messages", async () => {
     const queue = await given();
     const sent = await queue.sendMessage("<größer> & 'kleiner'");
     const { peekedMessageItems } = await queue.peekMessages({ numberOfMessages: 5 });

@@ -20,7 +20,7 @@ function run(environment) {
   });
 }
 
-test("send, receive, settle and manage with a trusted certificate", () => {
+test("messages are sent, received, settled and managed with a trusted certificate", () => {
   const result = run({ NODE_EXTRA_CA_CERTS: context.broker.certificate });
   assert.equal(result.status, 0, result.stdout + result.stderr);
   assert.match(result.stdout, /every step passed/);

@@ -49,7 +49,7 @@ describe("fan-out", () => {
     assert.deepEqual(await taken(client, topic, "two", 1), ["shared"]);
   });
 
-  test("every settlement", async () => {
+  test("a subscription supports every settlement", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { all: { maxDeliveryCount: 2 } });
     await publish(client, topic, "deferred", "poison", "completed");
@@ -69,7 +69,7 @@ describe("fan-out", () => {
 });
 
 describe("subscriptions are queues", () => {
-  test("sessions", async () => {
+  test("they can have sessions", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { sessions: { requiresSession: true } });
     const messages = ["a0", "b0", "a1", "b1"].map((body) => ({ body, sessionId: body[0] }));
@@ -85,7 +85,7 @@ describe("subscriptions are queues", () => {
     await next.close();
   });
 
-  test("a pump", async () => {
+  test("they feed a message pump", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { pumped: {} });
     const got = [];
@@ -97,7 +97,7 @@ describe("subscriptions are queues", () => {
     assert.deepEqual(got, [1, 2, 3]);
   });
 
-  test("scheduled messages arrive when due, and can be cancelled", async () => {
+  test("they get scheduled messages when due, unless cancelled", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { one: {}, two: {} });
     const sender = client.createSender(topic);
@@ -111,7 +111,7 @@ describe("subscriptions are queues", () => {
     }
   });
 
-  test("expired messages are dead-lettered if set so", async () => {
+  test("they dead-letter expired messages if set to", async () => {
     const { admin, client } = context;
     const topic = await createTopic(admin, { keeps: { deadLetteringOnMessageExpiration: true }, drops: {} });
     await publish(client, topic, { body: "brief", timeToLive: 60_000 });

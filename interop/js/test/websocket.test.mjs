@@ -25,7 +25,7 @@ const PORTS = { TLS: "tlsAddress", HTTP: "httpAddress", AMQP: "address" };
 
 for (const [name, port] of Object.entries(PORTS)) {
   describe(`on the port for ${name}`, () => {
-    test("send, receive, settle and manage", async () => {
+    test("messages are sent, received, settled and managed", async () => {
       const client = overWebSocket(context.broker[port]);
       const queue = fresh("queue");
       await context.admin.createQueue(queue);
@@ -41,7 +41,7 @@ for (const [name, port] of Object.entries(PORTS)) {
       await assertEmpty(client, queue);
     });
 
-    test("large messages and topics", async () => {
+    test("a large message to a topic arrives unchanged", async () => {
       const client = overWebSocket(context.broker[port]);
       const topic = await createTopic(context.admin, { one: {} });
       const large = "x".repeat(900 * 1024);
@@ -63,7 +63,7 @@ test("an untrusted certificate fails the connection", async () => {
 
 for (const protocol of ["AMQPWSB10", "amqp"]) {
   for (const path of ["/$servicebus/websocket", "/$servicebus/websocket/"]) {
-    test(`${protocol} on ${path}`, async () => {
+    test(`the path ${path} accepts the protocol ${protocol}`, async () => {
       const socket = new WebSocket(`ws://${context.broker.httpAddress}${path}`, [protocol]);
       await new Promise((resolve, reject) => socket.once("open", resolve).once("error", reject));
       assert.equal(socket.protocol, protocol);

@@ -15,7 +15,7 @@ const CREDIT = 50;
 const CHECKPOINT_EVERY = 20;
 const FROM_CHECKPOINT_ONE_IN = 3;
 const FINISHED_EVERY_MS = 50;
-// There is no retry after a kill: the next checkpoint is the next try.
+// The store does not retry after a kill, because the next checkpoint is the next attempt.
 const HASTY = { retryOptions: { maxTries: 1, retryPolicyType: StorageRetryPolicyType.FIXED } };
 
 const [port, folder, party, seed, storage] = process.argv.slice(2);
@@ -86,7 +86,7 @@ async function findCheckpoints() {
 }
 
 obey({
-  /** All events are published, and the partitions end at `ends`. */
+  /** Called when all events are published. The partitions end at `ends`. */
   finish: (ends) => {
     setInterval(() => {
       if (cursors.some(({ partition, last }) => (last?.sequence ?? -1) + 1 < ends[partition])) return;

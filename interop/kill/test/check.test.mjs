@@ -130,7 +130,7 @@ test("one id with two sequence numbers was stored twice", () => {
   assert.deepEqual(stored.kinds(), ["stored twice"]);
 });
 
-test("two ids with one sequence number", () => {
+test("two ids with one sequence number are a violation", () => {
   const shared = story().sent("m1").sent("m2");
   shared.received("a", "m1", "t1").completed("a", "m1", "t1");
   shared.received("a", "m2", "t2", { sequence: 1 }).completed("a", "m2", "t2");

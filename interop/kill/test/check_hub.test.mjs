@@ -148,7 +148,7 @@ test("a batch with another event in its middle is torn", () => {
   assert.ok(torn.kinds().includes("batch torn"));
 });
 
-test("events of one publisher that differ from the order of its sends", () => {
+test("events of one publisher in another order than its sends are out of order", () => {
   assert.deepEqual(story().publishing("p-0").publishing("p-1").replays("p-1", "p-0").kinds(), ["out of order"]);
 });
 
@@ -158,13 +158,13 @@ test("an event that was confirmed before another was sent must precede it", () =
   assert.deepEqual(behind.kinds(), ["out of order"]);
 });
 
-test("times must not decrease", () => {
+test("times that decrease are a violation", () => {
   const falls = story().published("p-0").published("p-1").begins("replayer0", null);
   falls.gets("replayer0", 0, "p-0", { enqueued: 900 }).gets("replayer0", 1, "p-1", { enqueued: 800 }).ends(2);
   assert.deepEqual(falls.kinds(), ["times fall"]);
 });
 
-test("events that were never sent, rejected, changed, or sent to another partition", () => {
+test("events that were never sent, rejected, changed, or sent to another partition are violations", () => {
   assert.deepEqual(story().replays("p-0").kinds(), ["event invented"]);
   const refused = story().publishing("p-0").step("publisher0", "unpublished", { send: "s1" }).replays("p-0");
   assert.deepEqual(refused.kinds(), ["event refused and stored"]);
@@ -174,12 +174,12 @@ test("events that were never sent, rejected, changed, or sent to another partiti
   assert.deepEqual(elsewhere.kinds(), ["wrong partition"]);
 });
 
-test("a checkpoint before one that was confirmed", () => {
+test("a checkpoint before one that was confirmed went back", () => {
   assert.deepEqual(story().notes(10).notes(20).finds(10).kinds(), ["checkpoint went back"]);
   assert.deepEqual(story().notes(10).finds(null).kinds(), ["checkpoint went back"]);
 });
 
-test("a checkpoint before one that was found, even if it was not confirmed", () => {
+test("a checkpoint before one that was found went back, even if that one was not confirmed", () => {
   assert.deepEqual(story().notes(10).noting(20).finds(20).finds(10).kinds(), ["checkpoint went back"]);
 });
 
