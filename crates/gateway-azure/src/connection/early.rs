@@ -1,14 +1,16 @@
 //! Identifies peers that lose an outcome that arrives too early.
 //!
-//! Microsoft.Azure.Amqp, the library below the .NET SDKs (2.4 to 2.7.1, and the preview of 3.0), marks a delivery as sent and *then*
-//! looks once more whether it is settled. If it is, the library takes it for one that was sent settled and writes *accepted* over the
-//! outcome. An outcome that is processed between these two steps, some 100 µs, loses its content: *declared* becomes *accepted*, and
-//! the program gets an `InvalidCastException` in place of its transaction; *rejected* becomes *accepted*, and the program believes that
-//! a refused message was stored. Only a broker on the same machine answers so fast.
+//! Microsoft.Azure.Amqp, the library below the .NET SDKs (2.4 to 2.7.1, and the preview of 3.0), marks a delivery as
+//! sent and *then* checks once more whether it is settled. If it is, the library treats it as one that was sent settled
+//! and writes *accepted* over the outcome. An outcome that is processed between these two steps, some 100 µs, loses its
+//! content: *declared* becomes *accepted*, and the program gets an `InvalidCastException` in place of its transaction;
+//! *rejected* becomes *accepted*, and the program treats a rejected message as stored. Only a broker on the same
+//! machine answers so fast.
 //!
-//! The versions in use cannot be repaired, so the broker waits: it sends such a peer an outcome other than *accepted* 1 to 2 ms after the
-//! last frame of its delivery. *Accepted* over *accepted* does no harm and is never delayed. Nothing else is delayed either: the SDKs
-//! send requests to `$cbs` and `$management` settled, and outcomes of received messages are not affected.
+//! The versions in use cannot be repaired, so the broker waits: it sends such a peer an outcome other than *accepted* 1
+//! to 2 ms after the last frame of its delivery. *Accepted* over *accepted* does no harm and is never delayed. Nothing
+//! else is delayed either: the SDKs send requests to `$cbs` and `$management` settled, and outcomes of received
+//! messages are not affected.
 
 use std::time::Duration;
 

@@ -12,8 +12,8 @@ const ID: &str = "com.microsoft:producer-id";
 const EPOCH: &str = "com.microsoft:producer-epoch";
 const SEQUENCE: &str = "com.microsoft:producer-sequence-number";
 
-/// The range of producer ids. An id is never negative: .NET treats a negative id as "not assigned". JavaScript's numbers are
-/// exact up to the end of the range.
+/// The range of producer ids. An id is never negative: .NET treats a negative id as "not assigned". JavaScript's
+/// numbers are exact up to the end of the range.
 const IDS: std::ops::Range<i64> = 1..1 << 53;
 
 /// The identity that a link requests. The broker chooses the missing values.

@@ -1,7 +1,8 @@
 //! Requests that are steps of a transaction: settlements, scheduled messages and their cancellation, states of sessions.
 //!
-//! The broker checks a step when it is requested, and the commit applies it. A scheduled message gets its sequence number with the step,
-//! because the response contains it. The number is reserved, and stays unused if the transaction is rolled back.
+//! The broker checks a step when it is requested, and the commit applies it. A scheduled message gets its sequence
+//! number with the step, because the response contains it. The number is reserved, and stays unused if the transaction
+//! is rolled back.
 
 use bytes::{Bytes, BytesMut};
 use peeklock_broker::engine::{Reserved, Settlement};

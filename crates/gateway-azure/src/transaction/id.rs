@@ -10,8 +10,8 @@ pub(crate) struct TransactionNumber(pub(crate) u32);
 
 /// Identifies a transaction on the wire: its number, then random bits.
 ///
-/// The random bits make it unique in the broker. A client may by mistake use the id of another connection's transaction; a bare number
-/// could then match one of its own.
+/// The random bits make it unique in the broker. A client may by mistake use the id of another connection's
+/// transaction; a bare number could then match one of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TransactionId(pub(super) [u8; 16]);
 
