@@ -125,7 +125,8 @@ pub(crate) fn merge(patch: &Patch) -> Option<Bytes> {
     Some(encode_properties(merged))
 }
 
-/// Encodes the properties that a settlement sets, as they are stored beside the message. Returns `None` for no properties.
+/// Encodes the properties that a settlement sets, as they are stored beside the message. Returns `None` for no
+/// properties.
 pub fn encode_patch(properties: Vec<(Value, Value)>) -> Result<Option<Bytes>, PatchError> {
     if properties.len() > PATCH_PROPERTIES_MAX {
         return Err(PatchError::TooManyProperties { count: properties.len() });

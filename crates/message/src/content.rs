@@ -33,7 +33,8 @@ impl Content {
 }
 
 impl StoredMessage<'_> {
-    /// Decodes the message with the changes of its patch. For a large message, call [`without_body`](Self::without_body) first.
+    /// Decodes the message with the changes of its patch. For a large message, call
+    /// [`without_body`](Self::without_body) first.
     pub fn content(&self, patch: &Patch) -> Result<Content, DecodeError> {
         let sections = Sections::scan(self.bare())?;
         let mut front = Rewritten::of(&sections)?;

@@ -21,7 +21,8 @@ pub enum StoreError {
         limits::MESSAGE_ID_CHARS_MAX
     )]
     LongMessageId { char_count: usize },
-    /// The time of a scheduled message has another type. Delivering the message at once would ignore the sender's request.
+    /// The time of a scheduled message has another type. Delivering the message at once would ignore the sender's
+    /// request.
     #[error("the annotation {SCHEDULED_TIME} is not a time")]
     ScheduledTime,
     /// The properties exceed the size of a view.

@@ -6,7 +6,7 @@
 //! ```text
 //! 0        1           3              5              9
 //! version  header      annotation     annotations    header, annotations, delivery annotations, bare message
-//!          bytes, u16  entries, u16   bytes, u32
+//!          bytes, u16  pairs, u16     bytes, u32
 //! ```
 //!
 //! An event with delivery annotations, which is rare, has another version; the annotations are preceded by their length

@@ -49,7 +49,8 @@ pub fn store(
     Ok(scanned.attributes())
 }
 
-/// Returns the attributes of a large message whose front was received. [`LargeMessage`](crate::LargeMessage) stores the message itself.
+/// Returns the attributes of a large message whose front was received. [`LargeMessage`](crate::LargeMessage) stores the
+/// message itself.
 pub fn describe_front(
     front: &[u8],
     new_id: &str,

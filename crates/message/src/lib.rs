@@ -1,13 +1,16 @@
 //! The stored message: the form in which the broker stores messages and events, and everything that reads or writes it.
 //!
-//! - [`store`] turns a message of a sender into its stored form and the attributes that the engine needs; [`LargeMessage`] does the same
-//!   part by part.
-//! - [`StoredMessage`] and [`StoredEvent`] read the stored form. A [`Stamp`] or [`EventStamp`] holds the values that the broker adds to a delivery.
+//! - [`store`] turns a message of a sender into its stored form and the attributes that the engine needs;
+//!   [`LargeMessage`] does the same part by part.
+//! - [`StoredMessage`] and [`StoredEvent`] read the stored form. A [`Stamp`] or [`EventStamp`] holds the values that the
+//!   broker adds to a delivery.
 //! - [`describe`] derives the view that filters and queue orders evaluate.
 //! - [`Content`] holds the decoded values of a stored message, for readers that need no delivery.
-//! - A patch holds the changes of settlements and rule actions since the message was stored; [`write_front`] applies it to a delivery.
+//! - A patch holds the changes of settlements and rule actions since the message was stored; [`write_front`] applies it
+//!   to a delivery.
 //!
-//! Uses the AMQP codec for sections and values. Contains no connection, socket, task, clock or random source.
+//! The crate uses the AMQP codec for sections and values. It contains no connection, socket, task, clock or random
+//! source.
 
 mod changes;
 mod content;

@@ -108,7 +108,8 @@ pub fn encode_front_of_large(
     Ok((out.freeze(), start..message.size_bytes))
 }
 
-/// Encodes a whole message for a management response. A large message is encoded without its body, because only its front is loaded.
+/// Encodes a whole message for a management response. A large message is encoded without its body, because only its
+/// front is loaded.
 pub fn encode_whole(
     message: &engine::Message,
     token: Option<LockToken>,

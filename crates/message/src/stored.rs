@@ -1,12 +1,12 @@
 //! The form in which the broker stores a message.
 //!
-//! Stored are a small prefix with the values of the header, the sender's annotations without those that only the broker
-//! writes, and the bare message as received. A delivery consists of a new header, new annotations and these bytes, and
-//! is written in one pass.
+//! The form has a small prefix with the values of the header, the sender's annotations without those that only the
+//! broker writes, and the bare message as received. A delivery consists of a new header, new annotations and these
+//! bytes, and is written in one pass.
 //!
 //! ```text
 //! 0       1      2         3  ttl ms   7  annotations   11  annotation     13
-//! version flags  priority  │  u32      │  length, u32   │   entries, u16   │ annotations, delivery annotations, bare message
+//! version flags  priority  │  u32      │  length, u32   │   pairs, u16     │ annotations, delivery annotations, bare message
 //! ```
 //!
 //! A message with delivery annotations, which is rare, has a flag set; the annotations are preceded by their length
@@ -67,7 +67,7 @@ pub struct StoredMessage<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Annotations<'a> {
     pub(crate) count: u16,
-    /// Encoded map entries without the map's header.
+    /// Encoded pairs of a map, without the map's header.
     pub(crate) entries: &'a [u8],
 }
 
@@ -337,7 +337,8 @@ pub(crate) fn put_mended(out: &mut BytesMut, code: u8, value: Option<RawValue<'_
     mend_decimals(&mut out[start..]);
 }
 
-/// SDK quirk: pyamqp identifies sections by the third byte, so descriptors in another encoding are rewritten.
+/// Writes the body sections. SDK quirk: pyamqp identifies sections by the third byte, so descriptors in another encoding
+/// are rewritten.
 pub(crate) fn put_body(out: &mut BytesMut, sections: &Sections<'_>) {
     let code = match sections.body_kind() {
         BodyKind::None => return,

@@ -1,6 +1,6 @@
 //! Tests that the stored form of a large message does not depend on how the message is split.
 
-#![allow(clippy::unwrap_used)] // A test that cannot continue should stop.
+#![allow(clippy::unwrap_used)] // A test that meets the unexpected fails.
 
 #[path = "../../amqp/tests/strategy/mod.rs"]
 mod strategy;
