@@ -39,7 +39,8 @@ struct Policies {
 #[derive(Clone)]
 struct Held {
     policy: Policy,
-    /// Set by flags or configuration. A declared policy takes precedence over a stored one and is not stored.
+    /// Whether flags or configuration declare the policy. A declared policy takes precedence over a stored one and is
+    /// not stored.
     is_declared: bool,
 }
 
@@ -77,8 +78,8 @@ pub enum ChangeError {
 }
 
 impl Access {
-    /// Opens the declared policies and those of the file, if one is given. A declared policy replaces a stored one with the same name and
-    /// scope.
+    /// Opens the declared policies and those of the file, if one is given. A declared policy replaces a stored one with
+    /// the same name and scope.
     pub fn open(file: Option<PathBuf>, declared: Vec<Policy>) -> Result<Access, OpenError> {
         let mut policies = Policies::default();
         for policy in declared {
@@ -143,7 +144,8 @@ impl Access {
         Some(Claim { scope: place, rights: held.policy.rights, expires_at_s: None, origin })
     }
 
-    /// Returns false once the key of the claim was removed or replaced, or its policy lost a right. The expiry is not checked.
+    /// Returns false once the key of the claim was removed or replaced, or its policy lost a right. The expiry is not
+    /// checked.
     pub fn is_current(&self, claim: &Claim) -> bool {
         let Origin::Key { place, policy, secret } = &claim.origin else { return true };
         let policies = self.policies_now();

@@ -1,3 +1,5 @@
+//! The rights that a peer has proved, and the key or issuer that they depend on.
+
 use crate::right::{Right, Rights};
 use crate::scope::Scope;
 use crate::secret::Secret;
@@ -8,7 +10,7 @@ pub struct Claim {
     /// The scope of the token.
     pub(crate) scope: Scope,
     pub(crate) rights: Rights,
-    /// Seconds since 1970; `None` if it is valid as long as the connection.
+    /// The expiry in seconds since 1970; `None` if the claim is valid as long as the connection.
     pub(crate) expires_at_s: Option<u64>,
     pub(crate) origin: Origin,
 }

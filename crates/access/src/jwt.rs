@@ -1,7 +1,7 @@
 //! Bearer tokens (JWT) of an issuer that the namespace trusts. They are disabled unless a key set is configured.
 //!
-//! The key, not the token's `alg`, determines the kind of check. Only public keys are accepted, so a token signed with a published key as a
-//! shared secret fails, and `none` is not accepted.
+//! The key, not the token's `alg`, determines the kind of check. Only public keys are accepted, so a token signed with
+//! a published key as a shared secret fails, and `none` is not accepted.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,8 @@ const KEY_FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// The tolerance for an issuer's clock that is ahead.
 const CLOCK_SKEW_S: u64 = 60;
 
-/// The configuration of the trusted issuer. Nothing has a default, because a token for another audience must not be accepted.
+/// The configuration of the trusted issuer. Nothing has a default, because a token for another audience must not be
+/// accepted.
 #[derive(Clone, Debug)]
 pub struct JwtOptions {
     /// The path of a key set (JSON, as issuers publish it) or of one public key (PEM).

@@ -1,6 +1,7 @@
 //! Access control: shared access policies, the tokens signed with their keys, and the resulting claims.
 //!
-//! The crate depends neither on AMQP nor on HTTP. Time is an argument. Secrets have no printed form, so that none can reach a log.
+//! The crate depends neither on AMQP nor on HTTP. Time is an argument. Secrets have no printed form, so that none can
+//! reach a log.
 
 mod access;
 mod claim;

@@ -1,3 +1,5 @@
+//! Shared access policies.
+
 use peeklock_types::{EntityName, Timestamp};
 
 use crate::right::{Right, Rights};
@@ -5,14 +7,14 @@ use crate::scope::Scope;
 use crate::secret::{SECRET_CHARS_MAX, Secret};
 
 pub const POLICY_NAME_CHARS_MAX: usize = 256;
-/// The limit of Azure, for the namespace and for each entity.
+/// The limit on policies of the namespace and of each entity, as in Azure.
 pub const POLICIES_PER_SCOPE_MAX: usize = 12;
 
 /// A named pair of keys with their rights. Both keys are valid, so that one can be replaced while clients use the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub name: String,
-    /// `None`: the whole namespace.
+    /// The entity of the policy; `None` for the whole namespace.
     pub scope: Option<EntityName>,
     pub rights: Rights,
     pub primary: Secret,

@@ -1,3 +1,5 @@
+//! Rights, and sets of them.
+
 use std::fmt;
 
 /// A right of a key. `Manage` includes the other two.
@@ -51,7 +53,7 @@ impl Rights {
         self == Rights::NONE
     }
 
-    /// Returns whether it contains every right of `other`.
+    /// Returns whether the set contains every right of `other`.
     pub fn includes(self, other: Rights) -> bool {
         other.iter().all(|right| self.has(right))
     }

@@ -26,7 +26,7 @@ pub fn without_management(path: &str) -> Option<&str> {
 /// An entity with everything below it, or the whole namespace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scope(
-    /// In lower case; empty for the namespace.
+    /// The path in lower case; empty for the namespace.
     String,
 );
 
@@ -46,8 +46,8 @@ impl Scope {
         self.0.is_empty() || rest.is_empty() || rest.starts_with('/')
     }
 
-    /// Returns whether `other` is this entity or a part of it: its subscriptions, sub-queues, partitions and consumer groups, but not
-    /// another entity whose name has the same beginning. The namespace owns everything.
+    /// Returns whether `other` is this entity or a part of it: its subscriptions, sub-queues, partitions and consumer
+    /// groups, but not another entity whose name has the same beginning. The namespace owns everything.
     pub fn owns(&self, other: &Scope) -> bool {
         const PARTS: [&str; 5] =
             ["/$", "/subscriptions/", "/consumergroups/", "/partitions/", "/publishers/"];
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scope_covers_what_lies_below_it() {
+    fn a_scope_covers_itself_and_everything_below_it() {
         let entity = Scope::parse("sb://host:5672/Orders");
         assert!(Scope::NAMESPACE.covers(&entity));
         assert!(Scope::parse("sb://host/").covers(&entity));

@@ -1,3 +1,5 @@
+//! The keys of policies: generated at random, compared in constant time, never printed.
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The file of policies. It contains the keys in the clear, because a signature can only be checked with the key. Therefore only its owner
-//! may read it.
+//! The file of policies. It contains the keys in the clear, because a signature can only be checked with the key.
+//! Therefore only its owner may read it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ use crate::right::{Right, Rights};
 use crate::secret::Secret;
 
 const FORMAT: u32 = 1;
-/// Larger than the policies of any number of entities need.
+/// The limit on the size of the file, far above the size of all policies in practice.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 const OWNER_ONLY: u32 = 0o600;
 const OTHERS: u32 = 0o077;
@@ -67,7 +67,7 @@ pub(crate) fn load(path: &Path) -> Result<Vec<Policy>, OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(read_error(error)),
     };
-    // Reads the metadata of the open file; the path may have changed.
+    // The metadata is that of the open file, because the path may name another file meanwhile.
     let metadata = file.metadata().map_err(read_error)?;
     if metadata.mode() & OTHERS != 0 {
         return Err(OpenError::Permissions { path: path.to_owned(), mode: metadata.mode() & 0o777 });

@@ -10,9 +10,9 @@ use crate::policy::Policy;
 use crate::scope::Scope;
 use crate::secret::Secret;
 
-/// A longer token is rejected unread.
+/// The limit on the length of a token. A longer token is rejected unread.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// A longer audience is rejected unread: no entity has such a name.
+/// The limit on the length of an audience. A longer audience is rejected unread: no entity has such a name.
 pub const AUDIENCE_BYTES_MAX: usize = 4 * 1024;
 /// The number of characters of a peer's text in errors.
 const SHOWN_CHARS_MAX: usize = 64;
@@ -54,7 +54,7 @@ pub enum TokenError {
 }
 
 pub(crate) struct TokenParts<'a> {
-    /// The percent-encoded text, which is what was signed.
+    /// The percent-encoded text, because the signature covers this form.
     resource: &'a str,
     signature: &'a str,
     expiry: &'a str,
@@ -124,7 +124,8 @@ pub(crate) fn shown(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
-/// Returns the base64 of the HMAC-SHA256 over resource and expiry. The text of the secret is the key, without base64 decoding.
+/// Returns the base64 of the HMAC-SHA256 over resource and expiry. The text of the secret is the key, without base64
+/// decoding.
 pub fn sign(secret: &Secret, resource: &str, expiry: &str) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
     let mut signed = hmac::Context::with_key(&key);

@@ -1,3 +1,5 @@
+//! Policies and the checks of tokens and secrets.
+
 use super::*;
 use crate::right::Right;
 use crate::token::sign;
@@ -80,7 +82,7 @@ fn a_policy_of_an_entity_is_valid_for_it_and_its_parts_only() {
     assert!(claim.allows(Right::Listen, &Scope::parse("orders/$DeadLetterQueue"), 50));
     assert!(claim.allows(Right::Listen, &Scope::parse("orders/Subscriptions/audit"), 50));
     assert!(!claim.allows(Right::Listen, &Scope::parse("orders/2024"), 50), "another entity");
-    // Signed for the whole namespace with the key of one queue.
+    // The token is signed for the whole namespace with the key of one queue.
     assert_eq!(good("sb%3a%2f%2flocalhost%2f", "sb://localhost/"), Err(TokenError::Signature("app".into())));
     assert_eq!(
         good("sb%3a%2f%2flocalhost%2f", "sb://h/orders/2024"),

@@ -1,3 +1,5 @@
+//! Bearer tokens, key sets, and the checks of claims.
+
 use base64::engine::general_purpose::STANDARD;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
@@ -118,7 +120,7 @@ fn the_header_cannot_choose_the_kind_of_check() {
         let token = signed(&pair, &format!(r#"{{"alg":"{alg}"}}"#), &all);
         assert_eq!(keys.check(&token, 50).err(), Some(TokenError::JwtSignature), "{alg}");
     }
-    // The published key as a shared secret.
+    // The token is signed with the published key as a shared secret.
     let message = format!("{}.{}", encode(r#"{"alg":"HS256","kid":"k1"}"#), encode(&all));
     let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, pair.public_key().as_ref());
     let forged = format!("{message}.{}", BASE64.encode(ring::hmac::sign(&secret, message.as_bytes())));
