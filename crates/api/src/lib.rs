@@ -1,8 +1,8 @@
 //! The JSON API as types: each endpoint with its method, paths, query, body and answer. The server adds a right and a
 //! handler to an endpoint, the client calls it, and the OpenAPI description is derived from it.
 //!
-//! Owns the queries, bodies and answers that exist only in the API; `peeklock_spec` owns those that are also in
-//! configuration files. Never does I/O.
+//! The crate owns the queries, bodies and answers that exist only in the API; `peeklock_spec` owns those that are also
+//! in configuration files. It never does I/O.
 
 pub mod checkpoints;
 pub mod consumer_groups;
