@@ -1,6 +1,6 @@
 //! Parts that every HTTP edge of the broker uses: bodies with limits, limits of a request, host names, XML.
 //!
-//! Contains no route, no authorisation and no rule about entities, messages or blobs.
+//! The crate contains no route, no authorisation and no rule about entities, messages or blobs.
 
 mod body;
 mod host;

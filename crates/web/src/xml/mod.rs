@@ -1,4 +1,5 @@
-//! XML of the Azure clients: reads a document into a small tree and writes elements as text. The callers interpret the elements.
+//! XML of the Azure clients: reads a document into a small tree and writes elements as text. The callers interpret the
+//! elements.
 
 mod read;
 mod write;

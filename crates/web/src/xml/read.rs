@@ -1,3 +1,5 @@
+//! Reads an XML document into a tree, within limits.
+
 use quick_xml::XmlVersion;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::{Namespace, NamespaceResolver, ResolveResult};
@@ -63,7 +65,8 @@ impl Element {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// Returns the text without surrounding white space. Not for texts that belong to the user.
+    /// Returns the text without surrounding white space. Do not use this for a text of the user, whose white space is
+    /// content.
     pub fn trimmed(&self) -> &str {
         self.text.trim()
     }

@@ -1,3 +1,5 @@
+//! Writes XML elements as text.
+
 /// Writes elements in sequence. Texts are escaped; names are trusted, because they are constants of the broker.
 #[derive(Default)]
 pub struct Writer {
