@@ -1,3 +1,5 @@
+//! Storage accounts and their keys.
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -85,7 +85,8 @@ pub(crate) fn put_header(response: &mut Response, name: &HeaderName, value: &str
     }
 }
 
-/// SDK quirk: clients encode and decode headers as Latin-1, so text is sent as Latin-1 if possible, otherwise as UTF-8.
+/// Encodes a header value as Latin-1 if possible, otherwise as UTF-8. SDK quirk: clients encode and decode headers as
+/// Latin-1.
 fn latin(text: &str) -> Vec<u8> {
     let latin: Option<Vec<u8>> = text.chars().map(|char| u8::try_from(u32::from(char)).ok()).collect();
     latin.unwrap_or_else(|| text.as_bytes().to_vec())

@@ -1,9 +1,9 @@
 //! The supported parts of the storage services over HTTP: the Blob calls of checkpoint stores, event processors and
 //! message stores, and Queue Storage.
 //!
-//! Translates between requests and the broker in the services' formats: shared keys and shared access signatures,
-//! addresses in path style and host style, XML errors. Has no rules of its own about blobs or queues. Never listens: a
-//! server exposes the [`router`] of each [`Service`] on a separate socket.
+//! The crate translates between requests and the broker in the services' formats: shared keys and shared access
+//! signatures, addresses in path style and host style, XML errors. It has no rules of its own about blobs or queues. It
+//! never listens: a server exposes the [`router`] of each [`Service`] on a separate socket.
 
 mod account;
 mod answer;

@@ -1,9 +1,11 @@
+//! The operations that a signature permits, and those that a call requires.
+
 use crate::problem::Problem;
 
 /// The operations that a signature permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Permit {
-    /// A signature with the key itself: everything in the account.
+    /// The request is signed with the key itself, which permits everything in the account.
     Owner,
     /// `srt` and `sp` of an account signature.
     Account { resources: String, permissions: String },

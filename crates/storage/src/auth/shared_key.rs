@@ -1,3 +1,5 @@
+//! Shared keys: the text that a client signs, and the check of its signature.
+
 use std::time::Duration;
 
 use http::header::{

@@ -1,3 +1,5 @@
+//! Containers: create, delete, their properties and their metadata.
+
 use axum::response::Response;
 use http::{HeaderName, StatusCode};
 use peeklock_broker::blob::{ContainerName, ContainerView, check_read};

@@ -126,7 +126,7 @@ pub(super) fn tag(etag: Etag) -> String {
     format!("0x{:015X}", etag.0.saturating_add(1))
 }
 
-/// SDK quirk: some SDKs return the tag as in a list, without quotes.
+/// Parses an entity tag. SDK quirk: some SDKs return the tag as in a list, without quotes.
 fn parse_tag(text: &str) -> Tag {
     if text == "*" {
         return Tag::Any;

@@ -1,3 +1,5 @@
+//! Lists of containers and of blobs.
+
 use axum::response::Response;
 use http::StatusCode;
 use peeklock_broker::blob::limits::PAGE_COUNT_MAX;

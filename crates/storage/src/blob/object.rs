@@ -1,3 +1,5 @@
+//! Block blobs: put, get, delete, their properties and their metadata.
+
 use std::mem::take;
 use std::ops::Range;
 

@@ -18,7 +18,7 @@ pub(super) fn refused(error: AdminError) -> Problem {
         BlobError::ConditionNotMet { .. } => condition_not_met(text),
         BlobError::TooLarge { .. } => too_large(),
         BlobError::Header => Problem::bad("InvalidHeaderValue", text),
-        // Not a conflict: SDKs interpret every 409 as an existing blob, and event processors as a partition with
+        // The status is not 409: SDKs interpret every 409 as an existing blob, and event processors as a partition with
         // another owner.
         BlobError::TooManyContainers | BlobError::TooManyBlobs | BlobError::Full => {
             Problem::new(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", text)

@@ -210,7 +210,7 @@ async fn an_event_processor_host_leases_its_partitions() {
     replay(include_str!("../dotnet/blob-eph-lease.txt"), &left_out).await;
 }
 
-/// These recordings were made when the broker rejected the requests.
+/// The recorded answers reject these requests, so they are not compared.
 #[tokio::test]
 async fn requests_that_stopped_processors_are_answered_like_the_service() {
     for text in [include_str!("../dotnet/blob-today.txt"), include_str!("../dotnet/blob-eph-today.txt")] {

@@ -1,5 +1,5 @@
 //! Tests of the storage services over HTTP, without a socket.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod blob;
 mod blocks;
