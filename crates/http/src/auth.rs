@@ -44,7 +44,7 @@ fn claim(namespace: &Namespace, token: &str, path: &str, now_s: u64) -> Result<C
     }
 }
 
-/// Parses basic authorization. `None`: another kind of authorization. `Some(None)`: malformed.
+/// Parses basic authorization. Returns `None` for another kind of authorization, and `Some(None)` if it is malformed.
 pub(crate) fn basic(token: &str) -> Option<Option<(String, String)>> {
     const KIND: &str = "Basic ";
     let kind = token.get(..KIND.len())?;
@@ -112,7 +112,8 @@ fn may_send(namespace: &Namespace, head: &Head, target: &EntityName, header: &He
         || extra.is_some_and(|token| is_for_host(namespace, head, token, now_s))
 }
 
-/// SDK quirk: JS signs such a token for the bare host without a scheme, which denotes the whole namespace.
+/// Returns whether the token permits sends in the whole namespace. SDK quirk: JavaScript signs the second token for the
+/// bare host without a scheme, which denotes the whole namespace.
 fn is_for_host(namespace: &Namespace, head: &Head, token: &str, now_s: u64) -> bool {
     let claim = namespace.access.check_token(token, head.authority(), now_s);
     claim.is_ok_and(|claim| claim.is_of_namespace() && claim.rights().has(Right::Send))

@@ -37,7 +37,7 @@ pub(crate) async fn create(
     Ok(created)
 }
 
-/// Deletes an entity with everything that belongs to it. `kind`: only if it has this kind.
+/// Deletes an entity with everything that belongs to it. With `kind`, an entity of another kind is not deleted.
 pub(crate) async fn delete(
     namespace: &Namespace,
     name: EntityName,

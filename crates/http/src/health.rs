@@ -141,7 +141,7 @@ async fn pass_a_message(broker: &Broker, number: u64) -> Result<(), Failure> {
                         if matches!(found, DeliveredBody::Whole(found) if found == body.as_bytes()) {
                             is_back = true;
                         } else if limit < LEFTOVER_COUNT_MAX {
-                            // A leftover message of an interrupted test, which is now removed.
+                            // This is a leftover message of an interrupted test; receiving it has removed it.
                             limit += 1;
                             hand_over(Batch::from(Credit { receiver, limit, drain: Drain::Keep })).await?;
                         } else {

@@ -1,8 +1,8 @@
 //! Management over HTTP: ATOM for the Azure SDKs, JSON for other clients, health, metrics, and a description of the
 //! API.
 //!
-//! Translates between requests and the broker; has no rules of its own about entities or messages. Never listens: a
-//! server exposes the [`router`] on its sockets.
+//! The crate translates between requests and the broker; it has no rules of its own about entities or messages. It never
+//! listens: a server exposes the [`router`] on its sockets.
 
 mod api;
 mod atom;

@@ -32,7 +32,7 @@ pub(crate) enum Problem {
     Method { method: String, allow: String },
     #[error("{0}")]
     Exists(String),
-    /// Conflicts with a concurrent operation; the same request can succeed later.
+    /// The request conflicts with a concurrent operation; the same request can succeed later.
     #[error("{0}")]
     Conflict(String),
     #[error("{0}")]
@@ -109,7 +109,7 @@ impl Problem {
             other => other,
         };
         let mut detail = problem.to_string();
-        // SDK quirk: JS and .NET distinguish "exists" and "try again" by this word.
+        // SDK quirk: JavaScript and .NET distinguish "exists" and "try again" by this word.
         if matches!(problem, Problem::Conflict(_)) {
             detail.push_str(" SubCode=40901.");
         }

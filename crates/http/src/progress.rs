@@ -17,7 +17,7 @@ pub(crate) struct Progress {
     pub(crate) epoch: Option<u64>,
 }
 
-/// The checkpoints of one group in stock checkpoint stores.
+/// The checkpoints of one consumer group in stock checkpoint stores.
 #[derive(Default)]
 struct Stock {
     checkpoints: BTreeMap<u32, Checkpoint>,
@@ -25,7 +25,7 @@ struct Stock {
 }
 
 impl Stock {
-    /// Collects the checkpoints of a group. If several containers have one for a partition, the newest counts.
+    /// Collects the checkpoints of a consumer group. If several containers have one for a partition, the newest counts.
     fn of(blobs: &[StockBlob], group: &ConsumerGroup) -> Self {
         let mut stock = Stock::default();
         for StockBlob { record, modified_at, .. } in blobs {

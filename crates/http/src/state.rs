@@ -1,3 +1,5 @@
+//! The state that all requests share: the namespaces, and the origin of a request.
+
 use std::sync::Arc;
 
 use peeklock_access::{Access, key_name};

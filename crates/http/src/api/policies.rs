@@ -93,8 +93,7 @@ impl Call<(), Regenerate> {
 }
 
 impl<Q, B> Call<Q, B> {
-    /// Returns a policy. `with_keys`: only the answer for one policy contains its keys, so that a list contains no
-    /// secrets.
+    /// Returns a policy. Only the answer for one policy is built with its keys, so that a list contains no secrets.
     fn info(&self, policy: &Policy, with_keys: bool) -> KeyInfo {
         let key = |secret: &Secret| with_keys.then(|| secret.expose().to_owned());
         KeyInfo {

@@ -28,7 +28,8 @@ enum Target {
     Time(Timestamp),
 }
 
-/// The checkpoints of a group in one stock checkpoint store: a container, and the common prefix of its blob names.
+/// The checkpoints of a consumer group in one stock checkpoint store: a container, and the common prefix of its blob
+/// names.
 #[derive(Default)]
 struct Store {
     checkpoints: BTreeMap<u32, i64>,
@@ -62,7 +63,7 @@ impl Call<(), CheckpointReset> {
         let known: BTreeMap<_, _> =
             broker.checkpoints(hub.name.clone(), group.clone()).await?.into_iter().collect();
         let stores = stores(&broker.stock_checkpoints(&hub.name).await?, &group);
-        // A group that uses only blobs gets no checkpoints in the broker, because it would not read them.
+        // A consumer group that uses only blobs gets no checkpoints in the broker, because it would not read them.
         let is_in_broker = stores.is_empty() || !owners.is_empty() || !known.is_empty();
         let mut lags = match partition {
             None => broker.lag_behind(&hub, &known).await?,

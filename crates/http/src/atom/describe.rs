@@ -1,4 +1,4 @@
-//! Entities as Atom entries. Every element is present, in the order of the service's contracts, because the SDKs read
+//! Entities as ATOM entries. Every element is present, in the order of the service's contracts, because the SDKs read
 //! most of them without a check for their presence.
 
 use std::time::Duration;
@@ -22,7 +22,8 @@ pub(super) const DEFAULT_MEGABYTES: u64 = 1024;
 /// The window in a description if none is set: the service's default.
 pub(super) const DUPLICATE_WINDOW_DEFAULT: Duration = Duration::from_secs(600);
 
-/// The characters that are escaped in a path. `$` is not, because JS reads the names of rules from their addresses.
+/// The characters that are escaped in a path. `$` is not, because JavaScript reads the names of rules from their
+/// addresses.
 const PATH: AsciiSet = CONTROLS
     .add(b' ')
     .add(b'"')
@@ -58,7 +59,7 @@ pub(super) fn begin_atom(writer: &mut Writer, name: &'static str, is_root: bool)
     writer.begin(name, attributes);
 }
 
-/// The Atom envelope of one description.
+/// The ATOM envelope of one description.
 pub(super) struct Entry<'a> {
     pub(super) path: &'a AtomPath,
     pub(super) title: &'a str,
@@ -211,7 +212,8 @@ fn write_dates(writer: &mut Writer, entity: &EntityInfo) {
     writer.text("AccessedAt", &show_date(entity.accessed_at));
 }
 
-/// SDK quirk: JS requires one attribute on this element and reads the counts by its prefix.
+/// Writes the counts of messages. SDK quirk: JavaScript requires one attribute on this element and reads the counts by
+/// its prefix.
 fn write_counts(writer: &mut Writer, counts: &Counts) {
     writer.begin("CountDetails", &[("xmlns:d2p1", COUNTS)]);
     writer.number("d2p1:ActiveMessageCount", counts.active_count);

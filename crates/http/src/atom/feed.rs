@@ -50,7 +50,8 @@ impl Call<'_> {
         Ok(number.map(|number| usize::try_from(number).unwrap_or(usize::MAX)))
     }
 
-    /// SDK quirk: Python interprets a second link as the link to the next page and requires both numbers in it.
+    /// Returns the feed of one page. SDK quirk: Python interprets a second link as the link to the next page and
+    /// requires both numbers in it.
     pub(super) fn feed<T>(
         &self,
         path: &AtomPath,

@@ -1,4 +1,4 @@
-//! Event hubs, their consumer groups and partitions as Atom entries. Azure's SDKs for events do not use them; scripts
+//! Event hubs, their consumer groups and partitions as ATOM entries. Azure's SDKs for events do not use them; scripts
 //! and tools do.
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Read-only elements, which clients return unchanged with the rest of a description.
 const READ_ONLY: [&str; 5] = ["AuthorizationRules", "CreatedAt", "UpdatedAt", "PartitionIds", "SizeInBytes"];
 
-/// Returns the retention in whole days, the unit of ATOM. `None`: unlimited, for which ATOM has no value.
+/// Returns the retention in whole days, the unit of ATOM. Returns `None` if it is unlimited: ATOM has no value for it.
 fn days(retention: Option<Duration>) -> Option<u64> {
     retention.map(|retention| retention.as_secs().div_ceil(DAY.as_secs()))
 }

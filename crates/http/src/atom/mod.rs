@@ -1,4 +1,4 @@
-//! Management in the protocol of the Azure SDKs: Atom entries and feeds over HTTP.
+//! Management in the protocol of the Azure SDKs: ATOM entries and feeds over HTTP.
 
 mod change;
 mod describe;

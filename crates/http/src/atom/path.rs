@@ -110,7 +110,7 @@ impl AtomPath {
         if name.is_subscription() { AtomPath::Subscription(name) } else { AtomPath::Entity(name) }
     }
 
-    /// Formats the path for answers. JS reads names from the addresses of entries, and only in this case.
+    /// Formats the path for answers. JavaScript reads names from the addresses of entries, and only in this case.
     pub(super) fn to_text(&self) -> String {
         match self {
             AtomPath::Namespace => "$namespaceinfo".to_owned(),

@@ -37,9 +37,9 @@ enum Property {
     SupportOrdering,
     Express,
     Partitioning,
-    /// Parsed in another place.
+    /// The element is parsed in another place.
     Elsewhere,
-    /// Set by the broker; clients return it unchanged with the rest of a description.
+    /// The broker sets the element; clients return it unchanged with the rest of a description.
     ReadOnly,
     /// The broker supports only this value.
     Only(bool, &'static str),

@@ -263,7 +263,8 @@ fn write_filter(writer: &mut Writer, filter: &Filter) {
     writer.end();
 }
 
-/// SDK quirk: JS reads the action of every rule, so a rule without an action gets an empty one.
+/// Writes the action of a rule. SDK quirk: JavaScript reads the action of every rule, so a rule without an action gets
+/// an empty one.
 fn write_action(writer: &mut Writer, action: Option<&Action>) {
     let Some(action) = action else {
         return writer.empty("Action", &[("i:type", "EmptyRuleAction")]);
@@ -291,7 +292,7 @@ fn write_correlation(writer: &mut Writer, filter: &CorrelationFilter) {
     write_pairs(writer, "Properties", &filter.properties);
 }
 
-/// SDK quirk: JS cannot read an empty table of pairs, so it is omitted.
+/// Writes a table of pairs. SDK quirk: JavaScript cannot read an empty table, so it is omitted.
 fn write_pairs(writer: &mut Writer, name: &'static str, pairs: &[(String, Given)]) {
     if pairs.is_empty() {
         return;
@@ -306,7 +307,7 @@ fn write_pairs(writer: &mut Writer, name: &'static str, pairs: &[(String, Given)
     writer.end();
 }
 
-/// SDK quirk: JS removes four letters and a colon from the type.
+/// Writes a value with its type. SDK quirk: JavaScript removes four letters and a colon from the type.
 fn write_value(writer: &mut Writer, given: &Given) {
     let (kind, text) = match shown_type(given) {
         Some(kind) => (kind, given.exact().map(|(_, text)| text.to_owned()).unwrap_or_default()),
@@ -330,8 +331,8 @@ fn write_value(writer: &mut Writer, given: &Given) {
 /// Returns the type of a value that is written with its original text.
 ///
 /// SDK quirk: over ATOM, the SDKs write and read only the types string, int, long, double, boolean, dateTime and
-/// duration, and JS throws on others. The small numbers of AMQP are therefore written as the number that is compared,
-/// in one of these seven types.
+/// duration, and JavaScript throws on others. The small numbers of AMQP are therefore written as the number that is
+/// compared, in one of these seven types.
 fn shown_type(given: &Given) -> Option<&'static str> {
     match given.exact()?.0 {
         Kind::Int => Some("d6p1:int"),

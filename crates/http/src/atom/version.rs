@@ -1,3 +1,5 @@
+//! Versions of the management protocol.
+
 use crate::problem::Problem;
 use crate::request::{Head, shown};
 

@@ -1,5 +1,5 @@
-//! The text format of Prometheus, version 0.0.4. Written without a library: the numbers are in the shards and are read
-//! on request, so a registry with its own numbers would have to be updated for every created and deleted entity.
+//! The text format of Prometheus, version 0.0.4. It is written without a library: the numbers are in the shards and are
+//! read on request, so a registry with its own numbers would have to be updated for every created and deleted entity.
 
 use std::fmt::{self, Display, Write};
 

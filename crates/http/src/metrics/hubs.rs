@@ -136,8 +136,8 @@ impl Hubs {
         let stock = namespace.broker.stock_checkpoints(&hub.name).await?;
         for group in hub.groups.iter().map(|group| &group.name).take(GROUPS_TOLD_MAX) {
             let found = progress(&namespace.broker, hub, group, &stock).await?;
-            // Groups that store their checkpoints elsewhere have no known lag. Of two checkpoints for a partition, the
-            // newest counts.
+            // Consumer groups that store their checkpoints elsewhere have no known lag. Of two checkpoints for a
+            // partition, the newest counts.
             let mut lags: BTreeMap<u32, Lag> = BTreeMap::new();
             for Progress { lag, .. } in found {
                 let Some(checkpoint) = lag.checkpoint else { continue };

@@ -175,7 +175,7 @@ pub(crate) fn python(description: &str) -> String {
     )
 }
 
-/// Returns an entry in JavaScript's style, with the elements of Atom in the default namespace.
+/// Returns an entry in JavaScript's style, with the elements of ATOM in the default namespace.
 pub(crate) fn js(root: &str, content: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?><entry xmlns=\"http://www.w3.org/2005/Atom\">\

@@ -229,7 +229,7 @@ async fn checkpoints_in_blobs_are_reset_in_their_blobs() {
     let tried = reset(json!({ "to": 2, "dryRun": true })).await;
     let moved = json!({ "partition": 0, "source": "blob", "container": "checkpoints", "before": 6, "after": 2,
         "repeatedEvents": 4, "skippedEvents": 0 });
-    assert_eq!((&tried[0], tried.as_array().unwrap().len()), (&moved, 2), "the group has none in the broker");
+    assert_eq!((&tried[0], tried.as_array().unwrap().len()), (&moved, 2), "no checkpoint is in the broker");
     assert_eq!(kept(0).await.unwrap(), "clientidentifier=c offset=6 sequencenumber=6", "a dry run");
     reset(json!({ "to": 2 })).await;
     assert_eq!(kept(0).await.unwrap(), "clientidentifier=c offset=2 sequencenumber=2");
@@ -280,7 +280,7 @@ async fn a_reader_does_not_require_the_manage_right() {
 }
 
 #[tokio::test]
-async fn metrics_contain_hubs_and_the_lag_of_groups() {
+async fn metrics_contain_hubs_and_the_lag_of_consumer_groups() {
     let rig = rig().await;
     rig.put("/api/hubs/many", r#"{"partitionCount": 65}"#).await.expect(201);
     send(&rig, 1, 5).await;
@@ -306,7 +306,7 @@ async fn metrics_contain_hubs_and_the_lag_of_groups() {
     let line = format!("peeklock_hub_received_bytes_total{{hub=\"meters\"}} {size}");
     assert!(size > 0 && metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
     assert!(!metrics.contains("hub=\"many\",partition"), "too many partitions for metrics of their own");
-    assert!(!metrics.contains("group=\"$Default\""), "no checkpoint, no lag");
+    assert!(!metrics.contains("group=\"$Default\""), "there is no lag without a checkpoint");
     assert!(metrics.contains("peeklock_hub_lag_seconds{hub=\"meters\",group=\"audit\",partition=\"1\"} "));
 }
 
@@ -318,7 +318,7 @@ fn description(name: &str, inside: &str) -> String {
 }
 
 #[tokio::test]
-async fn atom_has_hubs_groups_and_partitions() {
+async fn atom_has_hubs_consumer_groups_and_partitions() {
     let rig = Rig::start().await;
     let body = description(
         "EventHubDescription",

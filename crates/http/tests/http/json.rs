@@ -429,7 +429,7 @@ async fn the_description_matches_the_routes() {
     assert_eq!(keys("Policy"), told(&policy));
     for reference in description.to_string().split("#/components/schemas/").skip(1) {
         let name = reference.split('"').next().unwrap();
-        assert!(description["components"]["schemas"].get(name).is_some(), "{name} is described");
+        assert!(description["components"]["schemas"].get(name).is_some(), "{name} is not described");
     }
 }
 

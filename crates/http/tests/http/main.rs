@@ -1,5 +1,5 @@
 //! Tests of management and monitoring over HTTP, without a socket.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod atom;
 mod common;

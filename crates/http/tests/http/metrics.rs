@@ -1,4 +1,5 @@
-//! Tests the Prometheus metrics: who may read them, that each entity occurs once, and that the values follow the state.
+//! Tests the Prometheus metrics: the rights that they require, that each entity occurs once, and that the values follow
+//! the state.
 
 use crate::common::{HOST, ROOT, ROOT_KEY, Rig, call, namespace, request, token};
 use axum::body::Body;
