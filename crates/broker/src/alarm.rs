@@ -3,7 +3,7 @@ use std::pin::Pin;
 use tokio::time::{Instant, Sleep};
 
 /// A timer for loops that wait on it repeatedly. It is reset only when it must fire earlier than before. A deadline
-/// that moves later, as most do, therefore costs nothing; a fresh timer each time would lock the runtime's timers and
+/// that moves later, as most do, therefore costs nothing; a new timer each time would lock the runtime's timers and
 /// often wake a sleeping thread.
 #[derive(Debug)]
 pub struct Alarm {
@@ -19,7 +19,7 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// Waits until `at`, or for ever if it is `None`. Safe to cancel.
+    /// Waits until `at`, or for ever if it is `None`. The call is safe to cancel.
     pub async fn wait_until(&mut self, at: Option<Instant>) {
         let Some(at) = at else { return std::future::pending().await };
         loop {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_fires_at_the_most_recently_requested_time() {
+    async fn an_alarm_fires_at_the_most_recently_requested_time() {
         let start = Instant::now();
         let mut alarm = Alarm::default();
         let after = |seconds| Some(start + Duration::from_secs(seconds));

@@ -25,21 +25,22 @@ const SHARD_QUEUE_MAX: usize = 64;
 /// the bytes of a small message.
 const CROWDED_BATCHES_MAX: usize = 4;
 
-/// All shards of one journal. Cheap to clone; the shards stop when the last clone is gone.
+/// All shards of one journal. It is cheap to clone; the shards stop when the last clone is gone.
 #[derive(Clone)]
 pub struct Broker {
     shards: Arc<[ShardHandle]>,
     placement: Placement,
     clock: Clock,
-    /// The counter belongs to the broker, not to the process, so a run gives the same numbers regardless of earlier
-    /// runs in the process.
+    /// The id of the next peer. The counter belongs to the broker, not to the process, so a run gives the same ids
+    /// regardless of earlier runs in the process.
     next_peer: Arc<AtomicU64>,
-    /// Names that stand for several entities when receiving.
+    /// The queue groups of the namespace, which receivers use like queues.
     queue_groups: Arc<QueueGroups>,
-    /// Locked while a hub is changed.
+    /// The mutex is locked while a hub is changed.
     pub(crate) hub_changes: Arc<Mutex<()>>,
     pub(crate) damage: Arc<DamageCounts>,
-    /// Locked while something is created under the quotas of the emulators. `None`: these quotas do not apply.
+    /// The mutex is locked while an entity is created under the quotas of the emulators. `None`: these quotas do not
+    /// apply.
     pub(crate) quotas: Option<Arc<Mutex<()>>>,
     /// The tier of the namespace, which determines its features.
     tier: Tier,
@@ -47,7 +48,7 @@ pub struct Broker {
 
 /// Makes the view of a stored message, for the filters of a topic to which the message is forwarded; see
 /// [`peeklock_filter`]. The broker itself does not interpret the bytes of a message. For a large message, `stored`
-/// contains only the first bytes. `None`: the properties cannot be read, and rules that use them fail.
+/// contains only the first bytes. The result is `None` if the properties cannot be read; rules that use them then fail.
 pub type Describe = fn(stored: &[u8], patch: &Patch) -> Option<Bytes>;
 
 /// A handle to one shard.
@@ -81,7 +82,7 @@ pub struct Recovered {
     pub hub_count: u64,
 }
 
-/// The running shards. It ends when all have stopped.
+/// The running shards.
 pub struct Running(JoinSet<Result<(), Failure>>);
 
 impl Running {
@@ -107,7 +108,7 @@ impl Broker {
         Self::open_at(journal, Clock::start(), describe).await
     }
 
-    /// As [`Broker::open`], with the caller's clock.
+    /// Like [`Broker::open`], with the caller's clock.
     pub async fn open_at<J: Journal>(
         journal: &J,
         clock: Clock,
@@ -116,7 +117,7 @@ impl Broker {
         Self::open_with(journal, clock, describe, Cost::default()).await
     }
 
-    /// As [`Broker::open_at`], with a limit on the cost of a topic's rules for one message.
+    /// Like [`Broker::open_at`], with a limit on the cost of a topic's rules for one message.
     pub async fn open_with<J: Journal>(
         journal: &J,
         clock: Clock,

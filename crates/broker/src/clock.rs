@@ -32,8 +32,8 @@ impl Clock {
     /// Returns the moment at which [`Clock::now`] reaches `at`, if no test moves the clock.
     pub fn instant(&self, at: Timestamp) -> Instant {
         let until = at.since(self.start_wall).saturating_sub(shift::current());
-        // Rounded up by 1 ms: `now` truncates to milliseconds, and a task that wakes early would spin for the rest of
-        // the millisecond.
+        // The result is rounded up by 1 ms: `now` truncates to milliseconds, and a task that wakes early would spin for
+        // the rest of the millisecond.
         self.start + until + Duration::from_millis(1)
     }
 

@@ -32,14 +32,14 @@ pub struct Lag {
     /// The numbers of the oldest stored event and of the next event to arrive.
     pub begin_sequence: u64,
     pub next_sequence: u64,
-    /// The number of events after the checkpoint; of all events if there is no checkpoint.
+    /// The number of events after the checkpoint, or of all events if there is no checkpoint.
     pub events: u64,
-    /// The approximate arrival time of the oldest of them; `None` if there are none.
+    /// The approximate arrival time of the oldest of these events; `None` if there are none.
     pub oldest_at: Option<Timestamp>,
 }
 
-/// A flag for the code that delivers a reader's events: the reader has lost its partition. It is set before the new
-/// reader is admitted.
+/// A flag that a reader has lost its partition, for the code that delivers the reader's events. It is set before the
+/// new reader is admitted.
 #[derive(Clone, Debug, Default)]
 pub struct Fence(Arc<AtomicBool>);
 
@@ -57,13 +57,13 @@ impl Fence {
 #[derive(Debug)]
 pub struct Events {
     pub receiver: ReceiverId,
-    /// The first event of the run, and the one after the last. All of them count against the reader's limit, including
-    /// those that `not_before` omits.
+    /// The first event of the run, and the event after the last one. All of them count against the reader's limit,
+    /// including those that `not_before` omits.
     pub from: u64,
     pub upto: u64,
     /// Events that arrived before this time are omitted.
     pub not_before: Option<Timestamp>,
-    /// Extents, in order. They may contain events before and after the run.
+    /// The extents, in order. They may contain events before and after the run.
     pub extents: Vec<Bytes>,
     /// The bytes that the run takes from the reader's window. `Request::Window` returns them after the events are
     /// passed on.

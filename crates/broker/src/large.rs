@@ -139,7 +139,8 @@ enum Step {
 }
 
 impl Upload {
-    /// Appends to the stored form of the message. Waits while the disk is behind. Errors are reported at the end.
+    /// Appends to the stored form of the message, and waits while the disk is behind. Errors are reported when the
+    /// upload ends.
     pub async fn write(&self, pieces: Vec<Bytes>) {
         let _ = self.steps.send(Step::Write(pieces)).await;
     }
@@ -161,7 +162,7 @@ impl Upload {
 pub struct KeptBody {
     body: StoredBody,
     shard: usize,
-    /// Deletes the body on drop; `None` once a message uses it.
+    /// The broker that deletes the body on drop; `None` once a message uses the body.
     broker: Option<Broker>,
 }
 
@@ -172,7 +173,7 @@ impl KeptBody {
         self.body
     }
 
-    /// Copies the body to another shard and deletes this one.
+    /// Copies the body to another shard and deletes the original.
     async fn copied_to(self, broker: &Broker, home: usize) -> Result<Self, Error> {
         if self.shard == home {
             return Ok(self);

@@ -1,4 +1,4 @@
-//! Observation of queues: their orders, why a message waits, and the measures of all entities for monitoring.
+//! Observes queues: their orders, the reason why a message waits, and the measures of all entities for monitoring.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::request::entities::{ExplainMessage, MeasureEntities, ShowOrder};
 use crate::shard::Shard;
 
 /// The maximum number of entities measured in one request. The shard serves nothing else meanwhile, so a request should
-/// take about one millisecond.
+/// take approximately one millisecond.
 pub const MEASURE_COUNT_MAX: usize = 64;
 /// The number of lanes after which a page ends, because queues with many tenants take longer to measure.
 const MEASURE_LANES_MAX: usize = 10_000;

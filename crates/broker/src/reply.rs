@@ -19,7 +19,8 @@ pub enum Reply {
     Answer(Answer),
     Receiver(ReceiverReply),
     Reader(ReaderReply),
-    /// The large bodies of a transaction are durable; see [`Broker::keep_bodies`](crate::Broker::keep_bodies). They are in the order of the uploads.
+    /// The large bodies of a transaction are durable; see [`Broker::keep_bodies`](crate::Broker::keep_bodies). The
+    /// bodies are in the order of the uploads.
     Kept {
         /// The caller's own number.
         number: u32,
@@ -35,7 +36,7 @@ pub enum Reply {
 #[derive(Debug)]
 pub enum ReceiverReply {
     Deliveries(DeliveryRun),
-    /// Some bytes of a large body, or why they cannot be read.
+    /// Some bytes of a large body, or the reason why they cannot be read.
     Range {
         receiver: ReceiverId,
         token: LockToken,
@@ -47,7 +48,7 @@ pub enum ReceiverReply {
     /// The next message of a queue that the receiver watches.
     Head {
         receiver: ReceiverId,
-        /// The serial of the [`Watch`](crate::request::receiving::Watch) that it answers.
+        /// The serial of the [`Watch`](crate::request::receiving::Watch) that this reply answers.
         serial: u32,
         head: Option<Head>,
     },
@@ -90,18 +91,18 @@ pub struct Delivered {
 #[derive(Debug)]
 pub enum DeliveredBody {
     Whole(Bytes),
-    /// The body is too large to be passed on whole; [`Broker::fetch`](crate::Broker::fetch) reads it.
+    /// The body is too large to be sent whole; [`Broker::fetch`](crate::Broker::fetch) reads it.
     Large(BodyHold),
 }
 
-/// A requested message, with the engine's data on it and its stored bytes.
+/// A requested message, with the properties from the engine and the stored bytes.
 #[derive(Debug)]
 pub struct Message {
-    /// `None` if the message was peeked.
+    /// The lock token. `None` if the message was peeked.
     pub token: Option<LockToken>,
     pub message: peeklock_engine::Message,
     pub body: Bytes,
-    /// Set if `body` is only the front of a large one; [`Broker::fetch`](crate::Broker::fetch) reads the rest.
+    /// Present if `body` is only the front of a large body; [`Broker::fetch`](crate::Broker::fetch) reads the rest.
     pub rest: Option<BodyRest>,
 }
 
@@ -122,7 +123,7 @@ pub struct EntityInfo {
     pub counts: Counts,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// The time of the last use; at the earliest the start of the broker.
+    /// The time of the last use, which is not before the start of the broker.
     pub accessed_at: Timestamp,
     /// The revision, which increases with each change of the settings.
     pub revision: u64,

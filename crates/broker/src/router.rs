@@ -24,7 +24,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 const UNREADABLE: &str = "its body cannot be read from the disk";
 
-/// A way to all shards that keeps none of them alive.
+/// Sends to all shards without keeping any of them alive.
 #[derive(Clone)]
 pub(crate) struct Router {
     shards: Arc<[mpsc::WeakSender<Envelope>]>,
@@ -38,7 +38,7 @@ pub(crate) type Load = Vec<(OutMessage, Option<Bytes>)>;
 
 /// The reason why messages have not arrived at their target yet.
 enum Delay {
-    /// The target cannot accept messages now; a later try may succeed.
+    /// The target cannot accept messages at present; a later attempt may succeed.
     Busy,
     /// The broker is stopping. The messages stay in the outbox.
     Stopping,
@@ -163,7 +163,8 @@ impl Router {
     }
 }
 
-/// Returns the outcome for a message whose body could not be copied: it waits, unless its body can never be read.
+/// Returns the outcome for a message whose body could not be copied: the message waits, unless its body can never be
+/// read.
 fn unread(message: &OutMessage, error: CopyError, target: ShardId) -> Result<TransferOutcome, Delay> {
     if let CopyError::Read(ReadError::Corrupt { .. } | ReadError::Gone(_)) = error {
         let refused = Some((message.number, UNREADABLE.to_owned()));

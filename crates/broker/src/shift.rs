@@ -44,7 +44,7 @@ mod implementation {
             Moves(SHIFT.get().map(watch::Sender::subscribe))
         }
 
-        /// Waits for the next move. Safe to cancel.
+        /// Waits for the next move. The call is safe to cancel.
         pub async fn next(&mut self) {
             let Some(shift) = &mut self.0 else { return std::future::pending().await };
             if shift.changed().await.is_err() {

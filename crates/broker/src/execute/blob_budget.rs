@@ -1,7 +1,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The limit on the memory of a broker's blobs, over all shards. A snapshot of a shard contains its part once more.
+/// The limit on the memory of a broker's blobs, over all shards. Each snapshot of a shard contains all blobs of the
+/// shard.
 pub const BLOB_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// The memory that the blobs of all shards take. Clones share it.

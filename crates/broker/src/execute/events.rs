@@ -85,7 +85,8 @@ impl<L: Log> Shard<L> {
         self.held.free(freed.map(|(place, size_bytes)| StoredBody { place, size_bytes }));
     }
 
-    /// Starts a read for every reader that can receive events. Events that are not durable yet wait until they are.
+    /// Starts a read for every reader that can receive events. The read of events that are not durable yet waits until
+    /// they are.
     pub(crate) fn serve_readers(&mut self) {
         while self.reading.has_room()
             && let Some(run) = self.state.hubs.next_run(RUN_BYTES_MAX, &mut self.hub_output)
@@ -146,14 +147,14 @@ impl<L: Log> Shard<L> {
         self.outgoing.push(PeerId::of(receiver), Reply::Reader(events));
     }
 
-    /// Handles the end of a read. Its reader can get the next run.
+    /// Handles the end of a read, after which the reader can get the next run.
     pub(crate) fn on_read(&mut self, read: Read) -> Result<(), Failure> {
         if let Err(ReadError::Poisoned(poisoned)) = read.result {
             return Err(poisoned.into());
         }
         self.hand_out(read);
         self.serve_readers();
-        // Usually there are no facts: only the loss of events is one.
+        // Usually there are no facts: a read decides a fact only if events are lost.
         if self.group.is_empty() {
             self.hold();
             return Ok(());

@@ -40,7 +40,8 @@ impl<L: Log> Shard<L> {
         messages: Vec<Brought>,
     ) -> Result<TransferOutcome, Error> {
         if let Err(error) = self.check_space() {
-            // These messages are transferred again later, and a large body is then copied again.
+            // The stored bodies are released: the messages are transferred again later, and a large body is then copied
+            // again.
             for brought in messages {
                 self.free_unused(batch, brought.message..brought.message + 1);
             }

@@ -60,7 +60,7 @@ impl Broker {
         }
         all.sort_by(|(left, _), (right, _)| left.cmp(right));
         let beyond = all.split_off(all.len().min(page.count_max));
-        // The first name that is not returned, whether it was cut off here or in its shard.
+        // The next page starts with the first name that is not returned, whether it was cut off here or in its shard.
         let next = beyond.into_iter().map(|(name, _)| name.as_str().to_owned()).chain(nexts).min();
         Ok(Found { found: all, next })
     }

@@ -1,4 +1,4 @@
-//! Calls about events: reading some of them, and storing a few.
+//! Calls about events: reads some of them, and stores a few.
 
 use std::convert::Infallible;
 
@@ -45,7 +45,7 @@ impl Broker {
         let mut batch = Batch::default();
         batch.ask(Ticket::new(0), AttachReader { partition: place, receiver, spec, fence });
         batch.push(Window { receiver, size_bytes: WINDOW_BYTES });
-        // The window is the limit: omitted events count against a credit limit.
+        // Only the window limits the read, because omitted events would count against a credit limit.
         batch.push(Credit { receiver, limit: u64::MAX, drain: Drain::Start });
         guest.send(batch).await?;
         let mut look = Look { found: Vec::new(), size_bytes: 0, top };

@@ -92,7 +92,7 @@ impl Broker {
         }
     }
 
-    /// Changes the settings of a hub. `expected`: the revision that the caller has read; `None` accepts any.
+    /// Changes the settings of a hub. `expected` is the revision that the caller has read; `None` accepts any.
     pub async fn update_hub(
         &self,
         name: EntityName,
@@ -214,7 +214,7 @@ impl Broker {
         found
     }
 
-    /// Returns one partition. `after`: see [`PartitionInfo::enqueued_after`].
+    /// Returns one partition. [`PartitionInfo::enqueued_after`] refers to `after`.
     pub async fn partition(
         &self,
         hub: &HubView,
@@ -256,7 +256,7 @@ impl Broker {
         self.ask_at(&name.clone(), ListOwnerships { name, group }).await
     }
 
-    /// Sets a checkpoint. `sequence`: the number of the last processed event; `None` removes the checkpoint.
+    /// Sets a checkpoint. `sequence` is the number of the last processed event; `None` removes the checkpoint.
     pub async fn checkpoint(
         &self,
         name: EntityName,

@@ -52,7 +52,8 @@ impl Page {
 }
 
 impl Broker {
-    /// Creates an entity. `rule`: the first rule of a subscription; a subscription without one receives every message.
+    /// Creates an entity. `rule` is the first rule of a subscription; without it, the subscription receives every
+    /// message.
     pub async fn create(
         &self,
         name: EntityName,
@@ -74,7 +75,7 @@ impl Broker {
         self.create(name, EntityKind::Queue, settings, None).await.map(|_| ())
     }
 
-    /// Changes the settings of an entity. `expected`: the revision that the caller has read; `None` accepts any.
+    /// Changes the settings of an entity. `expected` is the revision that the caller has read; `None` accepts any.
     pub async fn update(
         &self,
         name: EntityName,
@@ -203,7 +204,7 @@ impl Broker {
         self.ask_with(shard, Batch::default(), request).await
     }
 
-    /// As [`Broker::ask`], for a request about messages that were written to `batch`.
+    /// Like [`Broker::ask`], for a request about messages that were written to `batch`.
     pub async fn ask_with<R: Ask>(
         &self,
         shard: usize,

@@ -18,17 +18,17 @@ const ENTITIES_MAX: usize = 50;
 const SUBSCRIPTIONS_MAX: usize = 50;
 const HUBS_MAX: usize = 10;
 const PARTITIONS_MAX: u32 = 32;
-/// Besides the consumer group that every hub has.
+/// The number of consumer groups, beside the one that every hub has.
 const GROUPS_MAX: usize = 20;
 const LOCK_DURATION: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 const DUPLICATE_WINDOW: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
-/// The default of the service, and the default of the emulator.
+/// The default window of the service, and that of the emulator.
 const DUPLICATE_WINDOW_OF_SERVICE: Duration = Duration::from_secs(600);
 const DUPLICATE_WINDOW_USUAL: Duration = Duration::from_secs(20);
 const TIME_TO_LIVE: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(3600));
 const DELIVERY_COUNT_MAX: u32 = 10;
 const MESSAGE_SIZE_BYTES_MAX: u32 = limits::STANDARD_MESSAGE_SIZE_BYTES_MAX;
-/// The default of the service.
+/// The default maximum size of the service.
 const ENTITY_SIZE_OF_SERVICE_BYTES: u64 = 1 << 30;
 const ENTITY_SIZE_BYTES_MAX: u64 = 100 * 1024 * 1024;
 const RETENTION_MAX: Duration = Duration::from_secs(3600);
@@ -141,7 +141,7 @@ fn check_groups<'g>(name: &EntityName, groups: impl Iterator<Item = &'g Consumer
 }
 
 impl Broker {
-    /// Locks creation under quotas, so that no other call creates anything between the count and the creation. Returns
+    /// Locks creation under quotas, so that no other call creates an entity between the count and the creation. Returns
     /// `None` if there are no quotas.
     pub(crate) async fn quota_turn(&self) -> Option<MutexGuard<'_, ()>> {
         match &self.quotas {

@@ -24,7 +24,7 @@ pub struct Found {
     /// Whether messages belong to sessions, which receivers lock.
     pub requires_session: bool,
     pub max_message_size_bytes: u32,
-    /// Whether messages must have a message id: the queue detects duplicates, or forwards to one that may.
+    /// Whether messages must have a message id: the queue detects duplicates, or forwards to a queue that may.
     pub needs_message_id: bool,
     /// Whether messages should have a view: the entity is a topic, or a queue with an order. The shard makes the view
     /// of a message without one.
@@ -47,7 +47,8 @@ requests! {
         name: EntityName,
     } -> Named;
 
-    /// Creates an entity. `rule`: the first rule of a subscription; a subscription without one receives every message.
+    /// Creates an entity. `rule` is the first rule of a subscription; without it, the subscription receives every
+    /// message.
     Create {
         name: EntityName,
         kind: EntityKind,
@@ -55,7 +56,7 @@ requests! {
         rule: Option<Box<Rule>>,
     } -> EntityInfo;
 
-    /// Changes the settings of an entity. `expected`: the revision that the caller has read.
+    /// Changes the settings of an entity. `expected` is the revision that the caller has read.
     Update {
         name: EntityName,
         settings: Box<QueueSettings>,

@@ -10,8 +10,7 @@ use crate::hub::{Fence, Partition};
 requests! {
     EventRequest, EventAnswer;
 
-    /// Stores the events of a block in a partition: all or none. `producer`: the producer, with the number of the first
-    /// event.
+    /// Stores the events of a block in a partition: all or none. `producer` has the number of the first event.
     Append {
         partition: Partition,
         block: Block,

@@ -1,6 +1,7 @@
 //! Requests about hubs and their partitions.
 //!
-//! A hub is in the shard of its name, each partition in the shard of [`Broker::place_partition`](crate::Broker::place_partition).
+//! A hub is in the shard of its name, each partition in the shard of
+//! [`Broker::place_partition`](crate::Broker::place_partition).
 
 use peeklock_hubs::{Checkpoint, CheckpointBy, Etag, HubView, Ownership, Producer, StreamSpec};
 use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings};
@@ -94,7 +95,7 @@ requests! {
         partitions: Vec<Partition>,
     } -> ();
 
-    /// Shows one partition. `after`: see [`PartitionInfo::enqueued_after`].
+    /// Shows one partition. [`PartitionInfo::enqueued_after`] refers to `after`.
     ShowPartition {
         partition: Partition,
         after: Option<u64>,

@@ -1,8 +1,9 @@
 //! Requests to a shard, one file for each subject.
 //!
-//! A request is a struct with its parameters, and [`Ask::Answer`] is the type of its answer. A [`Ticket`] travels with the request and returns
-//! with the answer. The ticket names the type of its request, so code that pairs it with another answer does not compile. Requests and answers
-//! are plain data: a peer on another node can send the same ones.
+//! A request is a struct with its parameters, and [`Ask::Answer`] is the type of its answer. A [`Ticket`] travels with
+//! the request and returns with the answer. The ticket names the type of its request, so code that pairs it with
+//! another answer does not compile. Requests and answers are plain data, so that a peer on another node can send them,
+//! too.
 
 pub mod blobs;
 pub mod entities;
@@ -253,8 +254,8 @@ subjects! {
     Receipts: ReceiptRequest, ReceiptAnswer;
 }
 
-/// Declares the requests of one subject: a struct for each request, an enum of the requests and an enum of their answers. A request after
-/// `@notices` has no answer.
+/// Declares the requests of one subject: a struct for each request, an enum of the requests and an enum of their
+/// answers. A request after `@notices` has no answer.
 macro_rules! requests {
     (
         $requests:ident, $answers:ident;
@@ -289,7 +290,7 @@ macro_rules! requests {
                 fn answered(answer: $crate::request::Answer) -> Option<$crate::request::Answered<Self>> {
                     match $answers::of(answer)? {
                         $answers::$name(answered) => Some(answered),
-                        #[allow(unreachable_patterns, reason = "a subject may have one request")]
+                        #[allow(unreachable_patterns, reason = "a subject may have only one request")]
                         _ => None,
                     }
                 }

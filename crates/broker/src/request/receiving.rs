@@ -85,7 +85,7 @@ requests! {
         not_after: Option<Timestamp>,
     }
 
-    /// Subscribes to the next message of the receiver's queue: the shard reports it by
+    /// Watches the next message of the receiver's queue: the shard reports it by
     /// [`ReceiverReply::Head`](crate::ReceiverReply::Head), now and on each change. `None` stops the reports.
     Watch {
         receiver: ReceiverId,

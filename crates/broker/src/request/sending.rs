@@ -51,7 +51,8 @@ impl Ask for SendMessages {
 requests! {
     SendingRequest, SendingAnswer;
 
-    /// Stores messages like [`SendMessages`] and answers with their sequence numbers, by which scheduled ones can be cancelled.
+    /// Stores messages like [`SendMessages`] and answers with their sequence numbers, by which scheduled ones can be
+    /// cancelled.
     ScheduleMessages {
         entity: EntityId,
         messages: Range<usize>,

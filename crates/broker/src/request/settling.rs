@@ -57,7 +57,8 @@ impl Ask for Settle {
 requests! {
     SettlingRequest, SettlingAnswer;
 
-    /// Settles several messages: all or none. In a queue with sessions and with a `hold`, the messages must belong to that session.
+    /// Settles several messages: all or none. In a queue with sessions and with a `hold`, the messages must belong to
+    /// that session.
     SettleAll {
         entity: EntityId,
         sub_queue: SubQueue,
@@ -82,7 +83,7 @@ requests! {
         count_max: Option<u64>,
     } -> u64;
 
-    /// Deletes messages of a session that the peer has locked, as [`Purge`]. If fewer than `count_max` were deleted,
+    /// Deletes messages of a session that the peer has locked, like [`Purge`]. If fewer than `count_max` were deleted,
     /// more may be left for the next request.
     PurgeSession {
         entity: EntityId,

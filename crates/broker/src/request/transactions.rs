@@ -60,8 +60,8 @@ requests! {
         count: usize,
     } -> Vec<SequenceNumber>;
 
-    /// Applies settlements of one queue and sends to any: all or none. A send to another shard is forwarded by
-    /// `entity`. Scheduled messages to cancel and states to set are of entities of the same shard.
+    /// Applies settlements of one queue and sends to any queues: all or none. The queue `entity` forwards sends to
+    /// other shards. Scheduled messages to cancel and states to set belong to entities of the same shard.
     Commit {
         entity: EntityId,
         settles: Vec<TransactionSettle>,

@@ -70,8 +70,8 @@ impl<L: Log> Shard<L> {
         is_lost
     }
 
-    /// Dead-letters messages that were due for delivery with a damaged body. They are not delivered, and the receiver
-    /// gets its credit back for others.
+    /// Dead-letters messages that were due for delivery with a damaged body. The messages are not delivered, and the
+    /// receiver gets its credit back for other messages.
     pub(crate) fn set_damaged_aside(&mut self) -> Result<(), Failure> {
         let damaged = self.outgoing.take_damaged();
         if damaged.is_empty() {

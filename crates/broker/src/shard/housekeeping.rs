@@ -28,13 +28,13 @@ pub(crate) struct Housekeeping {
     moving: Option<RunningMove>,
     gathering: Option<JoinHandle<Gathering>>,
     pace: Pace,
-    /// Part of the log is damaged. A restart would fail there until a snapshot replaces the log.
+    /// Whether a part of the log is damaged. A restart would fail there until a snapshot replaces the log.
     is_log_hurt: bool,
-    /// A range of standalone bodies that are all dead. They have yet to be released.
+    /// A range of standalone bodies that are all dead, but are not released yet.
     emptied: Option<BodyRange>,
-    /// A report to the log is pending. Until it arrives, the log repeats requests that are already served.
+    /// Whether a report to the log is pending. Until it arrives, the log repeats requests that are already fulfilled.
     is_reporting: bool,
-    /// The time of the next try after a failure.
+    /// The time of the next attempt after a failure.
     not_before: Option<Instant>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Trim {
 }
 
 /// The size of one step. If a step fails on damage, the steps become smaller until the damaged body is identified, and
-/// then grow again. The undamaged bodies are moved, and this module needs no knowledge of the journal's checksums.
+/// then grow again. The undamaged bodies are moved, and this module does not depend on the journal's checksums.
 struct Pace {
     body_count: usize,
     gather_bytes: u64,
@@ -82,20 +82,20 @@ struct RunningMove {
     done: JoinHandle<Result<Vec<StoredBody>, ReadError>>,
 }
 
-/// A body that now also has a copy in a second place. `None`: it was copied before.
+/// A body that also has a copy in a second place. `to` is `None` if the body was copied before.
 pub(crate) struct Moved {
     pub(crate) body: LiveBody,
     pub(crate) to: Option<BodyRef>,
 }
 
-/// Extents of a stream that now also have a joint copy in a second place.
+/// Extents of a stream that also have a joint copy in a second place.
 pub(crate) struct Gathered {
     pub(crate) stream: StreamId,
     pub(crate) run: GatherRun,
     pub(crate) to: StoredBody,
 }
 
-/// An extent that can no longer be read.
+/// An extent that cannot be read any more.
 pub(crate) struct LostExtent {
     pub(crate) stream: StreamId,
     pub(crate) sequence: u64,
@@ -120,7 +120,7 @@ pub(crate) enum Done {
     /// A snapshot is durable, so the log before it can be trimmed.
     Trim(Trim),
     Moved(Vec<Moved>),
-    /// These messages share one body, and it is damaged.
+    /// The body that these messages share is damaged.
     Lost {
         bodies: Vec<LiveBody>,
         why: String,
@@ -129,7 +129,7 @@ pub(crate) enum Done {
         gathered: Vec<Gathered>,
         lost: Option<LostExtent>,
     },
-    /// Something is damaged. The next, smaller step narrows it down.
+    /// A body or extent of the step is damaged. The next, smaller step narrows the damage down.
     Narrowed,
 }
 
@@ -231,7 +231,7 @@ impl Housekeeping {
         None
     }
 
-    /// Moves extents of streams and joins neighbours. If there are none, the groups can be trimmed.
+    /// Moves extents of streams and joins neighbours. If there are no extents, the groups can be trimmed.
     fn start_gathering<L: Log>(
         &mut self,
         state: &mut State,
@@ -303,7 +303,7 @@ impl Housekeeping {
         self.emptied = None;
     }
 
-    /// Waits for a background step to end, or for ever if none runs. Safe to cancel.
+    /// Waits for a background step to end, or for ever if none runs. The call is safe to cancel.
     pub(crate) async fn step_done(&mut self) -> Result<Done, HousekeepingError> {
         tokio::select! {
             biased;
@@ -358,7 +358,7 @@ impl Housekeeping {
             return Done::Narrowed;
         };
         if self.pace.body_count > 1 {
-            // The body has been read only once; read it again before it is reported as damaged.
+            // The body has been read only once. It is read again before it is reported as damaged.
             self.pace.body_count = 1;
             return Done::Narrowed;
         }
@@ -381,7 +381,7 @@ impl Housekeeping {
             return None;
         };
         if self.pace.gather_bytes > 1 {
-            // The extent has been read only once; read it again before it is reported as damaged.
+            // The extent has been read only once. It is read again before it is reported as damaged.
             self.pace.gather_bytes = 1;
             return None;
         }

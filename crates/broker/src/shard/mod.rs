@@ -91,7 +91,7 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) hub_output: peeklock_hubs::Output,
     pub(crate) group: CommitGroupBuilder,
     pub(crate) appending: Appending,
-    /// Messages may be waiting for receivers with credit, because the log had no room for the locks.
+    /// Whether messages may be waiting for receivers with credit, because the log had no room for the locks.
     owes_delivery: bool,
     pub(crate) held: HeldEffects,
     /// The time of the engine's last sample of the classes of its queues.
@@ -464,7 +464,7 @@ impl<L: Log> Shard<L> {
         self.log.release(&free);
     }
 
-    /// Returns messages whose receiver was gone before delivery to the queue.
+    /// Returns messages to their queues if their receiver was gone before the delivery.
     fn give_back(&mut self) -> Result<(), Failure> {
         let undeliverable = self.outgoing.take_undeliverable();
         if undeliverable.is_empty() {
@@ -506,7 +506,7 @@ impl<L: Log> Shard<L> {
                 if let Some(poisoned) = error.poisoned() {
                     return Err(poisoned.into());
                 }
-                // The log keeps its length; a later try may succeed.
+                // The log keeps its length; a later attempt may succeed.
                 if error.is_overtaken() {
                     tracing::debug!(shard = self.id.0, "a body was settled while it was moved: {error}");
                 } else {
@@ -519,7 +519,7 @@ impl<L: Log> Shard<L> {
     }
 
     fn record_moves(&mut self, moved: Vec<Moved>) -> Result<(), Failure> {
-        // Copies that no message needs any more, because it was settled during the copy.
+        // Copies that no message needs any more, because the message was settled during the copy.
         let mut unused: FxHashMap<BodyRef, u32> = FxHashMap::default();
         unused.extend(moved.iter().filter_map(|moved| Some((moved.to?, moved.body.size_bytes))));
         for Moved { body, to } in moved {

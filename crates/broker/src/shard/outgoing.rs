@@ -150,7 +150,7 @@ enum Fetched {
 }
 
 impl Body {
-    /// Returns the bytes. An empty body marks a message that has lost its own; stored messages are never empty.
+    /// Returns the bytes. An empty body marks a message that has lost its body; stored messages are never empty.
     fn whole(self) -> Option<Bytes> {
         match self {
             Body::Found(bytes) if !bytes.is_empty() => Some(bytes),
@@ -263,7 +263,7 @@ impl<R: BodyReader> Outgoing<R> {
         None
     }
 
-    /// Sends the deliveries before the first whose body is not in memory, and returns the rest.
+    /// Sends the deliveries before the first one whose body is not in memory, and returns the rest.
     fn deliver_from_memory(&mut self, mut run: Vec<Delivery>) -> Option<Effect> {
         let mut bodies = Vec::with_capacity(run.len());
         for delivery in &run {
@@ -285,7 +285,7 @@ impl<R: BodyReader> Outgoing<R> {
         if is_large(body.size_bytes) { None } else { self.reader.try_read(body) }
     }
 
-    /// Returns whether the body is still being read.
+    /// Returns whether the body is large and a peer still reads it.
     pub(crate) fn is_held(&self, body: &StoredBody) -> bool {
         is_large(body.size_bytes) && self.holds.is_held(body.place)
     }
@@ -312,7 +312,7 @@ impl<R: BodyReader> Outgoing<R> {
     }
 
     /// Waits for the bodies at the head of the line and passes the effects on. Waits for ever if nothing is being read.
-    /// Safe to cancel.
+    /// The call is safe to cancel.
     pub(crate) async fn read_done(&mut self) -> Result<(), Poisoned> {
         let Some(head) = self.waiting.front_mut() else { return std::future::pending().await };
         let bodies = match (&mut head.bodies).await {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_journal::{BodyReader, ReadError, StoredBody};
 
-/// The pauses after each failure. One more try follows the last pause.
+/// The pauses after each failure. One more attempt follows the last pause.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(250), Duration::from_millis(1000)];
 
@@ -24,7 +24,7 @@ pub(crate) async fn read_range<R: BodyReader>(
     patiently(|| reader.read_range(body, range.clone())).await
 }
 
-/// Retries only failures of the disk. Damaged or removed bodies stay so.
+/// Retries only failures of the disk: a damaged body stays damaged, and a removed body stays removed.
 async fn patiently<T, F>(mut read: impl FnMut() -> F) -> Result<T, ReadError>
 where
     F: Future<Output = Result<T, ReadError>>,

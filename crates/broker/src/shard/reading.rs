@@ -150,7 +150,7 @@ impl<R: BodyReader> Reading<R> {
         read
     }
 
-    /// Waits for a read to end, or for ever if none runs. Safe to cancel.
+    /// Waits for a read to end, or for ever if none runs. The call is safe to cancel.
     pub(crate) async fn done(&mut self) -> Read {
         match self.reads.join_next().await {
             Some(Ok(read)) => self.keep(read),

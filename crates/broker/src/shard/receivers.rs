@@ -10,13 +10,13 @@ use crate::request::receiving::Attach;
 
 #[derive(Default)]
 pub(crate) struct Receivers {
-    /// The receivers of each peer, detached when the peer is gone.
+    /// The receivers of each peer. They are detached when the peer is gone.
     of_peer: FxHashMap<PeerId, Vec<ReceiverId>>,
     /// The number of deliveries to each receiver so far.
     delivered: FxHashMap<ReceiverId, u64>,
     /// Receivers that wait for a session, with the request to answer.
     waiting: FxHashMap<ReceiverId, (PeerId, Ticket<Attach>)>,
-    /// The fence of each reader, closed when the reader has lost its partition.
+    /// The fence of each reader. It is closed when the reader has lost its partition.
     fences: FxHashMap<ReceiverId, Fence>,
 }
 

@@ -205,7 +205,7 @@ async fn messages_with_many_changed_properties_are_forwarded_without_stopping_th
             Err(_) => answers += 1,
         }
     }
-    // All in one batch, so that they are transferred together.
+    // All messages are in one batch, so that they are transferred together.
     let mut batch = Batch::default();
     for token in tokens {
         let patch = Some(bytes::Bytes::from(vec![0; 60_000]));
@@ -246,7 +246,7 @@ async fn a_queue_is_not_deleted_before_the_messages_of_its_transaction_have_left
     batch.ask(Ticket::new(9), Commit { entity, settles, cancels, states, sends });
     batch.ask(Ticket::new(10), Delete { name: name("near"), expected: None });
     queue.hand_over(batch).await;
-    queue.answer::<Commit>().await.expect("committed");
+    queue.answer::<Commit>().await.expect("the transaction is committed");
     assert!(
         queue.answer::<Delete>().await.is_err(),
         "a queue must not be deleted before the message has left it"

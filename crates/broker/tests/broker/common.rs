@@ -76,7 +76,7 @@ impl TestPeer {
 
     pub(crate) async fn answer<R: Ask>(&mut self) -> Result<R::Answer, Error> {
         match self.next().await {
-            Reply::Answer(answer) => R::answered(answer).expect("the answer to this request").result,
+            Reply::Answer(answer) => R::answered(answer).expect("the answer belongs to this request").result,
             other => panic!("expected an answer, got {other:?}"),
         }
     }

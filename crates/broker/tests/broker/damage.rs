@@ -183,7 +183,7 @@ impl<'r> TestReader<'r> {
         receiver
     }
 
-    /// Returns the numbers of all events up to the end, and how the reader was ended, if it was.
+    /// Returns the numbers of all events up to the end, and the reason why the reader was ended, if it was.
     async fn read(&mut self) -> (Vec<u64>, Option<ReaderEnd>) {
         let mut found = Vec::new();
         loop {

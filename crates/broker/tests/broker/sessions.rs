@@ -80,7 +80,7 @@ async fn a_session_has_one_holder_and_keeps_its_order() {
     assert_eq!(queue.delivery().await.1, &b"two"[..]);
     queue.settle(first.token, Settlement::Complete).await.unwrap();
     detach(&mut queue, receiver).await;
-    // Messages that were still locked are redelivered first to the next holder, and counted.
+    // Messages that were still locked are delivered to the next holder first, and the earlier delivery counts.
     let receiver = other.start_accept(2, next(1)).await;
     assert_eq!(accepted(&mut other).await, "red");
     other.credit(receiver, 2, false).await;

@@ -83,7 +83,7 @@ async fn receive_large(rig: &Rig, queue: &mut TestQueue<'_>, receiver: ReceiverI
     let (token, range) = (delivery.token, 0..message.size_bytes);
     rig.broker.fetch(queue.shard, &queue.peer.peer, Wanted { receiver, token, body, range });
     let Reply::Receiver(ReceiverReply::Range { bytes, .. }) = queue.peer.next().await else {
-        panic!("no bytes")
+        panic!("the reply has no bytes")
     };
     drop(hold);
     (token, bytes.unwrap().to_vec())
@@ -185,7 +185,7 @@ async fn messages_forwarded_to_a_topic_are_filtered() {
         for body in [&b"Low"[..], b"High"] {
             source.send(body).await;
         }
-        // The same with large messages, of which only the front is read.
+        // The same applies to large messages, of which only the front is read.
         let mut large = b"High".to_vec();
         large.resize(LARGE_BYTES as usize, b' ');
         upload(&rig, &mut source, &large).await.unwrap();
@@ -304,7 +304,7 @@ async fn a_crash_at_any_point_of_a_transfer_to_a_topic_neither_loses_nor_duplica
     }
 }
 
-// A commit group is limited to 8 MiB. The messages that are due here take more.
+// A commit group is limited to 15 MiB. The messages that are due here take more.
 #[tokio::test(start_paused = true)]
 async fn a_shard_survives_many_scheduled_messages_that_are_due_at_once() {
     let rig = start(MemoryJournal::new()).await;
