@@ -40,8 +40,8 @@ impl PeerId {
     }
 }
 
-/// The channel through which shards reply to a peer: one for everything. It needs no limit of its own, because the
-/// credit, the byte window and the open requests of the peer limit what can wait in it.
+/// The channel through which all shards reply to a peer. It needs no limit of its own, because the credit, the byte
+/// window and the open requests of the peer limit the replies that can wait in it.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub id: PeerId,
@@ -114,7 +114,7 @@ impl Batch {
         }
     }
 
-    /// Adds a settlement. It is merged into the last request if that settles in the same entity and subqueue.
+    /// Adds a settlement. It is merged into the last request if that settles in the same entity and sub-queue.
     pub fn settle(&mut self, ticket: Ticket<Settle>, request: Settle) {
         let Settle { entity, sub_queue, token, settlement } = request;
         let settle = SettleOfRun { ticket, token, settlement };
@@ -126,8 +126,8 @@ impl Batch {
         }
     }
 
-    /// Collects the messages of one send. [`Messages::send`] adds the request; a collection that is dropped before that
-    /// leaves the batch unchanged.
+    /// Starts a collection of the messages of one send. [`Messages::send`] adds the request; a collection that is
+    /// dropped before that leaves the batch unchanged.
     pub fn messages(&mut self) -> Messages<'_> {
         Messages { first_byte: self.bodies.len(), first: self.messages.len(), batch: self, sent: false }
     }

@@ -173,7 +173,7 @@ impl<L: Log> Shard<L> {
     }
 
     /// Adds the bodies of messages to the group, and views of the messages if `target` needs them. The target is `None`
-    /// if it is in another shard, which makes the views itself.
+    /// if it is in another shard, which adds the views itself.
     pub(super) fn put_messages(
         &mut self,
         target: Option<EntityId>,

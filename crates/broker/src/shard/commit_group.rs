@@ -18,8 +18,8 @@ use crate::body_buffer::BodyBuffer;
 
 const HEADER_BYTES: usize = 8;
 
-/// A body in its own buffer is copied to the other bodies if it is smaller than this: many small parts cost more than
-/// the copy.
+/// The smallest body in a buffer of its own that becomes a part. A smaller one is copied to the other bodies: many
+/// small parts cost more than the copy.
 const PART_BYTES_MIN: usize = 4096;
 
 /// The capacity for facts that is kept between groups. Only blobs need more.
@@ -39,7 +39,7 @@ pub(crate) struct CommitGroupBuilder {
     fact_count: usize,
 }
 
-/// The group has no room for another body. Append it and continue in the next group.
+/// The error that the group has no room for another body. The caller appends the group and continues in the next one.
 #[derive(Debug)]
 pub(crate) struct Full;
 
@@ -124,7 +124,7 @@ impl CommitGroupBuilder {
     }
 
     /// Moves the taken bodies from the batch's buffer to the group. The buffer becomes a part of the group, unless most
-    /// of its memory would serve for nothing: a part keeps the whole buffer in memory.
+    /// of its memory would be wasted: a part keeps the whole buffer in memory.
     fn close_taken(&mut self) {
         let taken = std::mem::replace(&mut self.taken, 0..0);
         if taken.len() < PART_BYTES_MIN || taken.len() < self.batch.allocated_bytes() / 2 {
@@ -242,7 +242,7 @@ mod tests {
         fn check(&self, seed: u64) {
             for (place, body) in &self.bodies {
                 let BodyPlace::InGroup { group, offset_bytes } = place.place() else {
-                    panic!("a body of a group")
+                    panic!("the body is not in a group")
                 };
                 let payload = &self.groups[usize::try_from(group.0).unwrap() - 1];
                 let start = usize::try_from(offset_bytes).unwrap();
@@ -335,7 +335,7 @@ mod tests {
     fn the_bodies_of_a_batch_are_not_copied() {
         let bodies = vec![vec![7; 1000]; 100];
         let (start, parts) = parts_of(&bodies, 0..100);
-        assert_eq!(parts.len(), 2, "the header, and the bodies without facts");
+        assert_eq!(parts.len(), 2, "the parts are the header and the bodies; there are no facts");
         assert_eq!(parts[1], start..start + 100_000);
     }
 
