@@ -26,7 +26,7 @@ export async function publish(producer, bodies, options) {
   );
 }
 
-/** Reads in the background. Received events are in `events`, errors in `errors`, the ends of partitions with their reasons in `ends`. */
+/** Reads in the background. `events` has the received events, `errors` the errors, `ends` the reasons of ends by partition. */
 export class Reader {
   events = [];
   errors = [];

@@ -135,7 +135,7 @@ function* findStrange(run, lockMs) {
   for (const trouble of run.trouble) yield { kind: "protocol", trouble };
 }
 
-/** Returns whether a lock has an end and is not too long. It may appear short if its receiver was busy, but never long. */
+/** Returns whether a lock has an end and is not too long. It may appear short if its receiver was busy, never long. */
 function isLockTime({ at, until }, lockMs) {
   return Number.isFinite(until) && until - lockMs <= at + TOLERANCE_MS;
 }

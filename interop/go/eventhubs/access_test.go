@@ -23,8 +23,8 @@ type way struct {
 	consumer azeventhubs.ConsumerClientOptions
 }
 
-// overTLS sets the server name for the certificate: the SDK would use the port of the connection string as a part of
-// the name.
+// overTLS connects with TLS. It sets the server name for the certificate, because the SDK would use the port of the
+// connection string as a part of the name.
 func overTLS(t *testing.T) way {
 	t.Helper()
 	config, err := shared.TLSConfig()
@@ -71,11 +71,11 @@ func (w way) works(t *testing.T) {
 	equal(t, "last number", shown.LastEnqueuedSequenceNumber, 1)
 }
 
-func TestOverTLS(t *testing.T) {
+func TestEventsPassOverTLS(t *testing.T) {
 	overTLS(t).works(t)
 }
 
-func TestOverSecureWebSocket(t *testing.T) {
+func TestEventsPassOverSecureWebSocket(t *testing.T) {
 	config, err := shared.TLSConfig()
 	must(t, err)
 	transport := &http.Transport{TLSClientConfig: config}
@@ -86,14 +86,14 @@ func TestOverSecureWebSocket(t *testing.T) {
 }
 
 // The SDK always requests wss; a user without a certificate changes that in the dialer.
-func TestOverPlainWebSocket(t *testing.T) {
+func TestEventsPassOverPlainWebSocket(t *testing.T) {
 	dialer := func(ctx context.Context, to azeventhubs.WebSocketConnParams) (net.Conn, error) {
 		return dial(ctx, strings.Replace(to.Host, "wss://", "ws://", 1), http.DefaultClient)
 	}
 	overWebSocket(shared.ConnectionString(), dialer).works(t)
 }
 
-func TestACertificateThatTheClientDoesNotTrust(t *testing.T) {
+func TestAnUntrustedCertificateIsRejected(t *testing.T) {
 	h := newHub(t, 1)
 	options := &azeventhubs.ProducerClientOptions{RetryOptions: impatient, TLSConfig: &tls.Config{ServerName: "localhost"}}
 	producer := h.producerWith(shared.SecureConnectionString(), options)
@@ -101,7 +101,7 @@ func TestACertificateThatTheClientDoesNotTrust(t *testing.T) {
 	says(t, err, "certificate signed by unknown authority")
 }
 
-func TestAWrongKey(t *testing.T) {
+func TestAWrongKeyIsRejected(t *testing.T) {
 	h := newHub(t, 1)
 	wrong := broker.ConnectionString(shared.Address(), broker.KeyName, "not the key") + "UseDevelopmentEmulator=true;"
 	producer := h.producerWith(wrong, nil)
@@ -115,7 +115,7 @@ func TestAWrongKey(t *testing.T) {
 	equal(t, "code", codeOf(err), azeventhubs.ErrorCodeUnauthorizedAccess)
 }
 
-func TestAKeyPermitsWhatItsRightsGrant(t *testing.T) {
+func TestAKeyPermitsItsRightsOnly(t *testing.T) {
 	h := newHub(t, 1)
 	sends, listens := h.policy("Send"), h.policy("Listen")
 	h.send(h.producerWith(sends, nil), "0", "allowed")
@@ -141,8 +141,8 @@ func (h hub) policy(right string) string {
 	return broker.ConnectionString(h.broker.Address(), "may-"+right, shown.PrimaryKey) + "UseDevelopmentEmulator=true;"
 }
 
-// Clients with the SDK's own retries: the SDK does not retry these errors and keeps their sentences.
-func TestEntitiesThatDoNotExist(t *testing.T) {
+// The clients have the SDK's own retries: the SDK does not retry these errors, and keeps their sentences.
+func TestMissingEntitiesAreNotFound(t *testing.T) {
 	h := newHub(t, 2)
 	nowhere := hub{t, h.broker, "nowhere"}
 	missing := []string{"404", "The messaging entity", "nowhere' could not be found", "peeklock hub create nowhere"}
@@ -168,7 +168,7 @@ func refused(t *testing.T, err error, condition amqp.ErrCond, sentences ...strin
 	equal(t, "condition", typed.Condition, condition)
 }
 
-func TestAPartitionThatDoesNotExist(t *testing.T) {
+func TestAMissingPartitionIsRejected(t *testing.T) {
 	h := newHub(t, 2)
 	const outOfRange = amqp.ErrCond("com.microsoft:argument-out-of-range")
 	for _, partition := range []string{"2", "seven"} {
@@ -183,7 +183,7 @@ func TestAPartitionThatDoesNotExist(t *testing.T) {
 	says(t, err, "status code 400", "The specified partition is invalid")
 }
 
-func TestAHubThatIsDisabledForSends(t *testing.T) {
+func TestAHubThatIsDisabledForSendsRejectsThem(t *testing.T) {
 	h := newHub(t, 1)
 	producer := h.producer(nil)
 	h.send(producer, "0", "first")
@@ -194,5 +194,5 @@ func TestAHubThatIsDisabledForSends(t *testing.T) {
 		err = producer.SendEventDataBatch(waiting(t), batch, nil)
 	}
 	says(t, err, "disabled")
-	equalAll(t, "what is there", bodies(h.read("0", earliest, 1)), []string{"first"})
+	equalAll(t, "stored events", bodies(h.read("0", earliest, 1)), []string{"first"})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 )
 
-func TestEveryPosition(t *testing.T) {
+func TestAReaderStartsAtEveryPosition(t *testing.T) {
 	h := newHub(t, 1)
 	all := h.eventsOfDifferentTimes(4)
 	second := all[1]
@@ -47,7 +47,7 @@ func (h hub) eventsOfDifferentTimes(count int) []*azeventhubs.ReceivedEventData 
 	return all
 }
 
-func TestLatestSeesOnlyLaterEvents(t *testing.T) {
+func TestAReaderAtTheLatestPositionGetsOnlyLaterEvents(t *testing.T) {
 	for _, inclusive := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inclusive=%v", inclusive), func(t *testing.T) {
 			h := newHub(t, 1)
@@ -70,7 +70,7 @@ type received struct {
 	err    error
 }
 
-// receiving receives in the background.
+// receiving receives events in the background.
 func receiving(reader *azeventhubs.PartitionClient, ctx context.Context, count int) <-chan received {
 	came := make(chan received, 1)
 	go func() {
@@ -107,7 +107,7 @@ func TestAReaderStopsAndContinues(t *testing.T) {
 	equalAll(t, "after the cancellation", bodies(receive(t, reader, 1)), []string{"d"})
 }
 
-func TestWithoutPrefetch(t *testing.T) {
+func TestAReaderWithoutPrefetchGetsAllEvents(t *testing.T) {
 	h := newHub(t, 1)
 	producer := h.producer(nil)
 	h.send(producer, "0", "a", "b", "c", "d", "e")

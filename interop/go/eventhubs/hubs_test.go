@@ -19,13 +19,13 @@ import (
 	"peeklock/interop/broker"
 )
 
-// Patience is the timeout of every wait; only a failing test reaches it.
+// patience is the timeout of every wait; only a failing test reaches it.
 const patience = 2 * time.Minute
 
-// Impatient clients fail at once: the SDK's default is three retries, at least four seconds apart.
+// impatient makes clients fail at once: the SDK's default is three retries, at least four seconds apart.
 var impatient = azeventhubs.RetryOptions{MaxRetries: -1}
 
-// Persistent clients outlast a restart of the broker on a busy machine.
+// persistent makes clients outlast a restart of the broker on a busy machine.
 var persistent = azeventhubs.RetryOptions{MaxRetries: 200, RetryDelay: 20 * time.Millisecond, MaxRetryDelay: 300 * time.Millisecond}
 
 var names atomic.Int64
@@ -34,7 +34,7 @@ func fresh(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, names.Add(1))
 }
 
-// A hub belongs to one test.
+// A hub is an event hub that belongs to one test.
 type hub struct {
 	t      *testing.T
 	broker *broker.Broker
@@ -134,7 +134,7 @@ func (h hub) read(partition string, from azeventhubs.StartPosition, count int) [
 	h.t.Helper()
 	client := h.consumer(nil)
 	events := receive(h.t, partitionOf(h.t, client, partition, from, nil), count)
-	// A consumer group accepts five readers.
+	// The client is closed at once, because a consumer group accepts only five readers of a partition.
 	must(h.t, client.Close(context.Background()))
 	return events
 }
@@ -154,7 +154,7 @@ func receive(t *testing.T, reader *azeventhubs.PartitionClient, count int) []*az
 	events, err := reader.ReceiveEvents(waiting(t), count, nil)
 	must(t, err)
 	if len(events) != count {
-		t.Fatalf("%d events came: %v", len(events), bodies(events))
+		t.Fatalf("received %d events: %v", len(events), bodies(events))
 	}
 	return events
 }

@@ -72,7 +72,7 @@ func TestAnEventArrivesWithAllProperties(t *testing.T) {
 	equal(t, "properties", fmt.Sprintf("%#v", event.Properties), fmt.Sprintf("%#v", sent))
 }
 
-func TestABodyThatIsNotBytes(t *testing.T) {
+func TestABodyCanBeAValueOrASequence(t *testing.T) {
 	h := newHub(t, 1)
 	producer, ctx := h.producer(nil), waiting(t)
 	batch, err := producer.NewEventDataBatch(ctx, nil)
@@ -113,7 +113,7 @@ func TestAFullBatchLeavesTheRestForTheNext(t *testing.T) {
 	}
 }
 
-func TestAnEventIsTooLarge(t *testing.T) {
+func TestAnEventThatIsTooLargeIsRejected(t *testing.T) {
 	h := newHub(t, 1)
 	producer, ctx := h.producer(nil), waiting(t)
 	batch, err := producer.NewEventDataBatch(ctx, nil)
@@ -124,14 +124,14 @@ func TestAnEventIsTooLarge(t *testing.T) {
 	}
 	_, err = producer.NewEventDataBatch(ctx, &azeventhubs.EventDataBatchOptions{MaxBytes: 1<<20 + 1})
 	if err == nil || !strings.Contains(err.Error(), "1048576") {
-		t.Fatalf("the SDK knows the limit of the link: %v", err)
+		t.Fatalf("the error does not name the limit of the link: %v", err)
 	}
 	must(t, batch.AddEventData(&azeventhubs.EventData{Body: make([]byte, 1<<20-1024)}, nil))
 	must(t, producer.SendEventDataBatch(ctx, batch, nil))
 	equal(t, "length", len(h.read("0", earliest, 1)[0].Body), 1<<20-1024)
 }
 
-func TestProperties(t *testing.T) {
+func TestHubsAndPartitionsHaveProperties(t *testing.T) {
 	h := newHub(t, 3)
 	started := time.Now().Add(-time.Minute)
 	producer, ctx := h.producer(nil), waiting(t)

@@ -8,7 +8,7 @@ import (
 	"peeklock/interop/broker"
 )
 
-// A mortal broker belongs to one test, and keeps its address.
+// mortal starts a broker that belongs to one test, and keeps its address.
 func mortal(t *testing.T) *broker.Broker {
 	t.Helper()
 	t.Parallel()
@@ -33,7 +33,7 @@ func TestTheSameClientsContinueAfterARestart(t *testing.T) {
 		h.waitForReaders(1)
 		end()
 		must(t, b.Start())
-		// With a client of its own: the SDK never reopens the link for properties after a lost connection.
+		// A new client requests the properties, because the SDK never reopens the link for properties after a lost connection.
 		before, err := h.producer(nil).GetPartitionProperties(waiting(t), "0", nil)
 		must(t, err)
 		equal(t, "last number", before.LastEnqueuedSequenceNumber, int64(len(wanted)-1))
@@ -41,13 +41,13 @@ func TestTheSameClientsContinueAfterARestart(t *testing.T) {
 		wanted = append(wanted, "after")
 		found := <-waits
 		must(t, found.err)
-		equalAll(t, "the reader goes on where it was", bodies(found.events), []string{"after"})
+		equalAll(t, "events after the restart", bodies(found.events), []string{"after"})
 	}
-	equalAll(t, "what is there", bodies(h.read("0", earliest, 3)), wanted)
+	equalAll(t, "stored events", bodies(h.read("0", earliest, 3)), wanted)
 }
 
-// An absent broker is a lost connection, and the sender gets an error for the unconfirmed send.
-func TestAnAbsentBroker(t *testing.T) {
+// The sender gets an error for the unconfirmed send.
+func TestAnAbsentBrokerIsALostConnection(t *testing.T) {
 	b := mortal(t)
 	h := newHubOn(t, b, 1)
 	producer := h.producer(&azeventhubs.ProducerClientOptions{RetryOptions: impatient})
@@ -59,5 +59,5 @@ func TestAnAbsentBroker(t *testing.T) {
 	err = producer.SendEventDataBatch(waiting(t), batch, nil)
 	equal(t, "code", codeOf(err), azeventhubs.ErrorCodeConnectionLost)
 	must(t, b.Start())
-	equalAll(t, "what is there", bodies(h.read("0", earliest, 1)), []string{"first"})
+	equalAll(t, "stored events", bodies(h.read("0", earliest, 1)), []string{"first"})
 }

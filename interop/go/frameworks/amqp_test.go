@@ -36,8 +36,8 @@ func (b *bench) sendPlain(session *amqp.Session, bodies ...string) {
 	}
 }
 
-// Every outcome, with a receiver that waits for the broker's settlement.
-func TestPlainOutcomes(t *testing.T) {
+// The receiver waits for the broker's settlement of every outcome.
+func TestAPlainReceiverSettlesWithEveryOutcome(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, "{}")
 	session := b.session()
@@ -78,8 +78,8 @@ func TestPlainOutcomes(t *testing.T) {
 	b.until("an empty queue", func() bool { return b.api(http.MethodGet, b.from, "").MessageCount == 0 })
 }
 
-// A drain of go-amqp returns its credit: later messages stay in the queue until there is credit again.
-func TestPlainDrain(t *testing.T) {
+// Messages after the drain stay in the queue until there is credit again.
+func TestAPlainDrainReturnsItsCredit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, "{}")
 	session := b.session()
@@ -92,20 +92,20 @@ func TestPlainDrain(t *testing.T) {
 			message, err := receiver.Receive(b.ctx, nil)
 			b.must(err)
 			if string(message.GetData()) != body {
-				t.Fatalf("%s came", message.GetData())
+				t.Fatalf("received %s", message.GetData())
 			}
 			b.must(receiver.AcceptMessage(b.ctx, message))
 		}
 		b.must(receiver.DrainCredit(b.ctx, nil))
 		b.sendPlain(session, "c")
 		if shown := b.api(http.MethodGet, b.from, ""); shown.LockedCount != 0 {
-			t.Fatalf("a message went to a link without credit: %+v", shown)
+			t.Fatalf("a message was delivered on a link without credit: %+v", shown)
 		}
 	}
 }
 
 // Credit that is not renewed limits the deliveries, and settled deliveries are gone.
-func TestPlainReceiveSettled(t *testing.T) {
+func TestAPlainReceiverGetsSettledDeliveries(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, "{}")
 	session := b.session()
@@ -118,7 +118,7 @@ func TestPlainReceiveSettled(t *testing.T) {
 		message, err := receiver.Receive(b.ctx, nil)
 		b.must(err)
 		if string(message.GetData()) != body {
-			t.Fatalf("%s came", message.GetData())
+			t.Fatalf("received %s", message.GetData())
 		}
 	}
 	b.until("one message left", func() bool { return b.api(http.MethodGet, b.from, "").MessageCount == 1 })

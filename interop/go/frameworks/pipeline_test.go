@@ -21,7 +21,7 @@ import (
 	"peeklock/interop/broker"
 )
 
-// Patience is the timeout of every wait; only a failing test reaches it.
+// patience is the timeout of every wait; only a failing test reaches it.
 const patience = 2 * time.Minute
 
 var (
@@ -171,7 +171,7 @@ func TestOrdersAreChangedSentAndSettled(t *testing.T) {
 	b.assertTotals(100)
 }
 
-func TestOverTLS(t *testing.T) {
+func TestOrdersPassOverTLS(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, "{}")
 	address := strings.Replace(shared.TLSAddress(), "127.0.0.1", "localhost", 1)
@@ -204,7 +204,7 @@ func (b *bench) assertDeadLetter(body string) {
 	b.must(receiver.CompleteMessage(b.ctx, letter, nil))
 }
 
-// The lock is renewed during the work: twice, by the broker's own stamps.
+// The broker's own stamps show two renewals.
 func TestALockIsRenewedDuringTheWork(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, `{"lockDuration": "15s"}`)
@@ -258,7 +258,7 @@ func TestNothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
 	b.assertTotals(40)
 }
 
-func TestAQueueThatDoesNotExist(t *testing.T) {
+func TestAMissingQueueIsLogged(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, "{}")
 	b.run(map[string]string{"FROM": "nowhere"}, nothing)
@@ -266,7 +266,7 @@ func TestAQueueThatDoesNotExist(t *testing.T) {
 }
 
 // A SASL rejection has no text, so the pipeline gets a code, and the broker's log has the reason.
-func TestAWrongKey(t *testing.T) {
+func TestAWrongKeyIsLogged(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shared, "{}")
 	b.run(map[string]string{"PLACE": b.url("amqp", shared.Address(), "wrong")}, nothing)
@@ -285,7 +285,7 @@ func (b *bench) logs(sentences ...string) {
 	}
 }
 
-// Lines are the log lines of a pipeline.
+// lines has the log lines of a pipeline.
 type lines struct {
 	mutex  sync.Mutex
 	buffer bytes.Buffer

@@ -10,7 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 )
 
-// refused asserts the SDK's own error of administration, with the status and our sentence.
+// refused asserts the SDK's own error of administration, with the status and the broker's sentence.
 func (s *suite) refused(err error, status int, texts ...string) {
 	s.Helper()
 	var response *azcore.ResponseError
@@ -62,10 +62,10 @@ func TestAQueueIsAdministered(t *testing.T) {
 	s.must(err)
 	gone, err := s.admin.GetQueue(s.ctx, name, nil)
 	s.must(err)
-	equal(t, "it is gone", gone, nil)
+	equal(t, "deleted queue", gone, nil)
 }
 
-func TestRuntimeCountsOfAQueue(t *testing.T) {
+func TestAQueueHasRuntimeCounts(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	s.send(queue, "a", "b", "c")
@@ -156,7 +156,7 @@ func TestATopicWithItsSubscriptionsIsAdministered(t *testing.T) {
 	s.must(err)
 	gone, err := s.admin.GetTopic(s.ctx, topic, nil)
 	s.must(err)
-	equal(t, "it is gone", gone, nil)
+	equal(t, "deleted queue", gone, nil)
 }
 
 func TestTheNamespaceIsDescribed(t *testing.T) {

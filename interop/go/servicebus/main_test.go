@@ -19,10 +19,11 @@ import (
 	"peeklock/interop/broker"
 )
 
-// smallQueue has a small limit; the administration clients count in megabytes, so the command line creates it.
+// smallQueue is a queue with a small limit. The command line creates it, because administration clients count in
+// megabytes.
 const smallQueue = "small"
 
-// once has no retries, for tests of errors.
+// once are options without retries, for tests of errors.
 var once = &azservicebus.ClientOptions{RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}}
 
 var (
@@ -58,8 +59,8 @@ func newClient(t *testing.T, connectionString string, options *azservicebus.Clie
 	return client
 }
 
-// newAdmin creates an administration client. It uses HTTPS at the address of the connection string, and every port of
-// the broker accepts TLS; a user has to name the certificate.
+// newAdmin creates an administration client. It uses HTTPS at the address of the connection string, because every port
+// of the broker accepts TLS; the user has to provide the certificate.
 func newAdmin(t *testing.T, connectionString string) *admin.Client {
 	config, err := shared.TLSConfig()
 	must(t, err)
@@ -142,7 +143,7 @@ func (s *suite) peek(receiver *azservicebus.Receiver, count int) []*azservicebus
 	messages, err := receiver.PeekMessages(s.ctx, count, nil)
 	s.must(err)
 	if len(messages) == 0 {
-		s.Fatal("there is nothing to see")
+		s.Fatal("there is no message to peek at")
 	}
 	return messages
 }

@@ -10,7 +10,7 @@ import (
 	"peeklock/interop/broker"
 )
 
-// impatient retries as long as the default, without long sleeps in between.
+// impatient retries approximately as long as the default, with shorter pauses.
 var impatient = &azservicebus.ClientOptions{RetryOptions: azservicebus.RetryOptions{MaxRetries: 100, RetryDelay: 50 * time.Millisecond, MaxRetryDelay: 200 * time.Millisecond}}
 
 func mortal(t *testing.T) (*broker.Broker, *suite) {

@@ -20,7 +20,7 @@ func TestAScheduledMessageArrivesWhenDue(t *testing.T) {
 	message := s.receiveOne(receiver)
 	equal(t, "body", string(message.Body), "later")
 	if message.EnqueuedTime.Before(when.Truncate(time.Millisecond)) {
-		t.Fatalf("it was there at %s, before %s", message.EnqueuedTime, when)
+		t.Fatalf("the message was enqueued at %s, before %s", message.EnqueuedTime, when)
 	}
 	s.must(receiver.CompleteMessage(s.ctx, message, nil))
 }
@@ -41,7 +41,7 @@ func TestAScheduledMessageIsCancelled(t *testing.T) {
 	equal(t, "number", *peeked.SequenceNumber, numbers[2])
 }
 
-func TestAMessageWithAScheduledTime(t *testing.T) {
+func TestAMessageWithAScheduledTimeIsScheduled(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(nil)
 	when := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC()

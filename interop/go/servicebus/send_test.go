@@ -123,7 +123,7 @@ func TestReceiveAndDeleteRemovesTheMessages(t *testing.T) {
 	equal(t, "bodies", bodies(messages), "a b c")
 	s.isEmpty(queue)
 	if err := receiver.CompleteMessage(s.ctx, messages[0], nil); err == nil {
-		t.Fatal("there is nothing left to complete")
+		t.Fatal("a deleted message was completed")
 	}
 }
 
@@ -160,7 +160,7 @@ func TestCompetingReceiversGetEachMessageOnce(t *testing.T) {
 		select {
 		case body := <-taken:
 			if seen[body] {
-				t.Fatalf("%s came twice", body)
+				t.Fatalf("%s was received twice", body)
 			}
 			seen[body] = true
 		case err := <-receivers:

@@ -78,7 +78,7 @@ func TestASessionLockIsRenewed(t *testing.T) {
 	session := s.accept(s.sessionQueue(), "a")
 	before := session.LockedUntil()
 	if before.IsZero() {
-		t.Fatal("the session says nothing of its lock")
+		t.Fatal("the session has no lock time")
 	}
 	for !session.LockedUntil().After(before) {
 		s.must(session.RenewSessionLock(s.ctx, nil))

@@ -77,7 +77,7 @@ func TestADeferredMessageCanBeDeadLettered(t *testing.T) {
 	equal(t, "reason", *s.receiveOne(s.receiver(queue, deadLetters)).DeadLetterReason, "managed")
 }
 
-func TestTooManyDeliveriesLeadToTheDeadLetters(t *testing.T) {
+func TestTooManyDeliveriesDeadLetterAMessage(t *testing.T) {
 	s := begin(t)
 	queue := s.queue(&admin.QueueProperties{MaxDeliveryCount: to.Ptr(int32(2))})
 	s.send(queue, "poison")

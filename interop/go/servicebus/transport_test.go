@@ -39,7 +39,7 @@ func named(config *tls.Config) *tls.Config {
 	return config
 }
 
-func TestTLSWithTheBrokersCertificate(t *testing.T) {
+func TestMessagesPassOverTLSWithTheBrokersCertificate(t *testing.T) {
 	s := begin(t)
 	s.roundTrip(newClient(t, shared.SecureConnectionString(), &azservicebus.ClientOptions{TLSConfig: named(s.tls())}))
 }
@@ -61,7 +61,7 @@ func TestACustomEndpointIsDialled(t *testing.T) {
 	s.roundTrip(newClient(t, broker.ConnectionString("localhost", broker.KeyName, broker.Key), options))
 }
 
-func TestWebSocket(t *testing.T) {
+func TestMessagesPassOverWebSocket(t *testing.T) {
 	s := begin(t)
 	transport := &http.Transport{TLSClientConfig: s.tls()}
 	t.Cleanup(transport.CloseIdleConnections)

@@ -25,7 +25,7 @@ async function killAndStart() {
   await broker.start();
 }
 
-/** Waits until the queue is empty. The pump settles in the background; a kill before that would redeliver the message. */
+/** Waits until the queue is empty. The pump settles in the background; a kill before that leads to a redelivery. */
 async function settled() {
   while (Number((await showQueue(broker, QUEUE)).activeCount) > 0) await sleep(20);
 }
