@@ -61,7 +61,7 @@ pub struct Attributes {
     /// The message id. It is required where duplicates are detected or messages are forwarded, and omitted elsewhere to
     /// save work.
     pub message_id: Option<Bytes>,
-    /// Present if the message was forwarded from another queue.
+    /// The origin of the message, if it was forwarded from another queue.
     pub origin: Option<Origin>,
     /// The differences from the stored bytes, which settlements made before the message was forwarded, or the action of
     /// a rule.
@@ -220,14 +220,15 @@ pub struct Details {
     pub time_to_live: Option<Duration>,
     /// The time when a scheduled or delayed message is due.
     pub due: Option<Timestamp>,
-    /// Kept where the message may be forwarded.
+    /// The message id, which is kept where the message may be forwarded.
     pub message_id: Option<Bytes>,
-    /// Kept in case the message is forwarded; in a queue with sessions the message itself belongs to a session.
+    /// The session id, which is kept in case the message is forwarded. In a queue with sessions the message itself
+    /// belongs to its session instead.
     pub session: Option<SessionId>,
     pub origin: Option<Origin>,
-    /// Present if the message is in transit to another queue.
+    /// The transfer of the message, if it is in transit to another queue.
     pub transfer: Option<Transfer>,
-    /// Present if the message waits in a topic until it is due.
+    /// The view of the message, if it waits in a topic until it is due.
     pub view: Option<Bytes>,
     /// The holder of this nonce may change or delete the message, locked or not, until another receiver gets it.
     pub receipt: Option<u64>,

@@ -17,7 +17,7 @@ use crate::view::LastEnqueued;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartAt {
     Earliest,
-    /// Only later events.
+    /// After the newest event: the reader gets only later events.
     Latest,
     Sequence {
         sequence: u64,

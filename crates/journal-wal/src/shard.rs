@@ -35,7 +35,7 @@ pub(crate) struct Shard {
     covered_upto: AtomicU64,
     /// The groups up to this one have no live body.
     bodies_upto: AtomicU64,
-    /// The journal wants the groups up to this one to be given up.
+    /// The journal has requested that the groups up to this one are given up.
     asked_upto: AtomicU64,
     /// The newest group of this shard in the oldest segment. The keeper is woken only when this group is given up.
     pinned_at: AtomicU64,

@@ -26,8 +26,8 @@ pub struct Found {
     pub max_message_size_bytes: u32,
     /// Whether messages must have a message id: the queue detects duplicates, or forwards to a queue that may.
     pub needs_message_id: bool,
-    /// Whether messages should have a view: the entity is a topic, or a queue with an order. The shard makes the view
-    /// of a message without one.
+    /// Whether messages should have a view: the entity is a topic, or a queue with an order. The shard adds the view of
+    /// a message without one.
     pub needs_view: bool,
 }
 

@@ -181,7 +181,7 @@ fn a_reserved_number_travels_to_another_shard() {
     let far = story.create(&target, settings());
     let (number, attributes) = reserve(&mut story, far);
     let transaction = schedule(&mut story, target, attributes);
-    // As if the queue of the transaction were in another shard than the target.
+    // The commit runs as if the queue of the transaction were in another shard than the target.
     let (now, queue, elsewhere) = (story.now, story.queue, ShardId(here().0.wrapping_add(1)));
     story.engine.commit(now, elsewhere, queue, transaction, &mut story.out).unwrap();
     assert_eq!(story.counts().transfer_count, 1);

@@ -97,7 +97,10 @@ fn a_log_that_grows_faster_than_it_is_trimmed_is_behind() {
     }
     assert_eq!(log.space(), Space::Behind);
     append(&mut log, &mut driver, 100).unwrap();
-    assert!(log.wants_snapshot() && log.wants_moved().is_some(), "the owner should be asked to trim");
+    assert!(
+        log.wants_snapshot() && log.wants_moved().is_some(),
+        "the journal should request a trim from the owner"
+    );
     let_go(&mut log);
     driver.keep();
     assert_eq!(log.space(), Space::Enough);
@@ -212,13 +215,14 @@ fn snapshots_and_trimming_free_a_full_disk() {
     config.ring_bytes = 1 << 30;
     config.snapshot_after_bytes = 1 << 30;
     let mut broker = Broker::open(&disk, &config, &mut oracle, 2).unwrap();
-    // Sends are rejected early enough to leave space for the work that frees space, and the owners are asked to do it.
+    // Sends are rejected early enough to leave space for the work that frees space, and the journal requests that work
+    // from the owners.
     for _ in 0..300 {
         assert!(work(&mut broker, &mut oracle, &mut Random(8), 1));
         if broker.owners[0].log.space() != Space::Enough {
             assert!(
                 broker.owners.iter().any(|owner| owner.log.wants_snapshot()),
-                "the owners should be asked"
+                "the journal should request a trim from the owners"
             );
             assert!(crate::support::tend(&mut broker, &mut oracle));
             broker.driver.keep();
@@ -246,7 +250,8 @@ fn the_whole_directory_can_have_a_limit() {
     assert!(stats.commit_count > 200 && stats.segment_count < 10, "{stats:?}");
 }
 
-/// After a start, the whole log counts as new. An owner whose snapshot covers it is asked once, not forever.
+/// After a start, the whole log counts as new. An owner whose snapshot covers it gets one request, not one after the
+/// other.
 #[test]
 fn an_owner_with_a_complete_snapshot_is_asked_once() {
     let disk = SimDisk::new();

@@ -95,7 +95,7 @@ pub(crate) fn body(shard: ShardId, id: u64) -> Vec<u8> {
     (0..size).map(|_| random.next().to_le_bytes()[0]).collect()
 }
 
-/// Whether the body is written as a large one. Its size does not matter to the journal.
+/// Returns whether the body is written as a large body. Its size does not matter to the journal.
 fn is_large(id: u64) -> bool {
     id % 20 == 4
 }
@@ -263,13 +263,13 @@ impl Broker {
         }
     }
 
-    /// From now on some bodies are written as large bodies.
+    /// Makes the owners write some bodies as large bodies.
     pub(crate) fn with_large(mut self) -> Self {
         self.owners.iter_mut().for_each(|owner| owner.writes_large = true);
         self
     }
 
-    /// From now on some bodies belong to streams and are moved in runs.
+    /// Makes some bodies belong to streams, which are moved in runs.
     pub(crate) fn with_streams(mut self) -> Self {
         self.owners.iter_mut().for_each(|owner| owner.has_streams = true);
         self
@@ -461,7 +461,7 @@ impl Owner {
         Ok(Some(wanted))
     }
 
-    /// Moves runs of a stream. It may fail: the events then stay, and the journal asks again.
+    /// Moves runs of a stream. It may fail: the events then stay, and the journal repeats its request.
     fn gather<'a>(&mut self, stream: u64, events: impl Iterator<Item = &'a (u64, Extent)>) -> Vec<Fact> {
         let events: Vec<&(u64, Extent)> = events.collect();
         let follows = |a: &&(u64, Extent), b: &&(u64, Extent)| a.1.last + IDS_PER_STREAM_EVENT as u64 == b.0;
