@@ -314,8 +314,8 @@ mod tests {
         }
     }
 
-    /// Makes a group of some bodies of a batch. Returns the address of the batch's buffer, and the addresses of each part
-    /// of the group.
+    /// Makes a group of some bodies of a batch. Returns the address of the batch's buffer, and the addresses of each
+    /// part of the group.
     fn parts_of(bodies: &[Vec<u8>], taken: Range<usize>) -> (usize, Vec<Range<usize>>) {
         let (buffer, ranges) = buffer_of(bodies);
         let start = buffer.get(&ranges[0]).as_ptr().addr();

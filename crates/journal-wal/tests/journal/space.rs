@@ -222,7 +222,7 @@ fn snapshots_and_trimming_free_a_full_disk() {
         if broker.owners[0].log.space() != Space::Enough {
             assert!(
                 broker.owners.iter().any(|owner| owner.log.wants_snapshot()),
-                "the journal should request a trim from the owners"
+                "the journal should request a snapshot from an owner"
             );
             assert!(crate::support::tend(&mut broker, &mut oracle));
             broker.driver.keep();
