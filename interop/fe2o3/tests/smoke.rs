@@ -79,7 +79,7 @@ async fn sends_arrive_in_order_and_are_accepted() -> Result<()> {
     scene.close().await
 }
 
-/// As with the Service Bus SDKs: the receiver keeps a delivery until the broker has settled it.
+/// The Service Bus SDKs use this mode: the receiver keeps a delivery until the broker has settled it.
 #[tokio::test]
 async fn settlements_are_confirmed_when_the_receiver_settles_second() -> Result<()> {
     let mut scene = Scene::with_settle_mode(ReceiverSettleMode::Second).await?;

@@ -29,7 +29,7 @@ impl Broker {
         command.args(queues.iter().flat_map(|queue| ["--queue", queue]));
         let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start the broker")?;
         let stdout = process.stdout.take().context("the broker has no stdout")?;
-        // Created first, so that the broker is stopped with it on any error.
+        // This value stops the broker when it is dropped, so it exists before any error can occur.
         let mut broker = Broker { process, address: String::new(), _data: data };
         broker.address = address_when_ready(stdout)?;
         Ok(broker)

@@ -40,7 +40,7 @@ public final class Broker implements AutoCloseable {
     private final Map<String, String> labels = new ConcurrentHashMap<>();
     private Process process;
 
-    /** Makes a broker with a data folder of its own; `more` are further arguments of `serve`. */
+    /** Creates a broker with a data folder of its own; `more` are further arguments of `serve`. */
     public Broker(String... more) {
         this.folder = newFolder();
         this.more = List.of(more);
@@ -211,7 +211,7 @@ public final class Broker implements AutoCloseable {
             try (var probe = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
                 return probe.getLocalPort();
             } catch (IOException taken) {
-                // Another port is tried.
+                // The next port is tried.
             }
         }
     }

@@ -41,32 +41,32 @@ class AccessTest {
     }
 
     @Test
-    void overTls() {
+    void eventsPassOverTls() {
         Broker broker = Broker.shared();
         assertWorks(Hubs.client(broker.tlsConnectionString(broker.amqps()), Hubs.create(1)));
     }
 
     @Test
-    void overWebSocket() {
+    void eventsPassOverWebSocket() {
         Broker broker = Broker.shared();
         assertWorks(Hubs.client(broker.tlsConnectionString(broker.https()), Hubs.create(1)).transportType(AmqpTransportType.AMQP_WEB_SOCKETS));
     }
 
     /** The SDK uses TLS over WebSockets for emulators, too, and accepts any certificate. */
     @Test
-    void overWebSocketToThePlainAddress() {
+    void eventsPassOverWebSocketToThePlainAddress() {
         assertWorks(Hubs.client(Hubs.create(1)).transportType(AmqpTransportType.AMQP_WEB_SOCKETS));
     }
 
     @Test
-    void atACustomEndpoint() {
+    void aCustomEndpointIsDialled() {
         Broker broker = Broker.shared();
         String elsewhere = broker.tlsConnectionString("localhost");
         assertWorks(Hubs.client(elsewhere, Hubs.create(1)).customEndpointAddress("sb://" + broker.amqps()));
     }
 
     @Test
-    void aWrongKey() {
+    void aWrongKeyIsRejected() {
         String hub = Hubs.create(1);
         EventHubClientBuilder client = Hubs.client(Broker.shared().connectionString(Broker.KEY_NAME, "not the key"), hub);
         String sentence = "the signature does not fit";
@@ -79,7 +79,7 @@ class AccessTest {
     }
 
     @Test
-    void anUnknownHub() {
+    void anUnknownHubIsNotFound() {
         EventHubClientBuilder client = Hubs.client(Broker.name("nothing"));
         String sentence = "peeklock hub create nothing-";
         for (Throwable problem : List.of(failureOfSending(client, new SendOptions()), failureOfReading(client, "0", EventPosition.earliest()))) {
@@ -93,7 +93,7 @@ class AccessTest {
     }
 
     @Test
-    void anUnknownPartition() {
+    void anUnknownPartitionIsRejected() {
         EventHubClientBuilder client = Hubs.client(Hubs.create(2));
         String sentence = "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and 1.";
         Throwable sending = failureOfSending(client, new SendOptions().setPartitionId("2"));
@@ -103,20 +103,20 @@ class AccessTest {
     }
 
     @Test
-    void anUnknownGroup() {
+    void anUnknownConsumerGroupIsNotFound() {
         EventHubClientBuilder client = Hubs.client(Hubs.create(1)).consumerGroup("nobody");
         Hubs.assertRefused(AmqpErrorCondition.NOT_FOUND, "nobody", failureOfReading(client, "0", EventPosition.earliest()));
     }
 
     @Test
-    void aPositionBeyondTheEnd() {
+    void aPositionBeyondTheEndIsRejected() {
         EventHubClientBuilder client = Hubs.client(Hubs.create(1));
         Throwable problem = failureOfReading(client, "0", EventPosition.fromSequenceNumber(1000));
         Hubs.assertRefused(AmqpErrorCondition.ARGUMENT_OUT_OF_RANGE_ERROR, "1000", problem);
     }
 
     @Test
-    void aKeyPermitsItsRightsAndNoMore() {
+    void aKeyPermitsItsRightsOnly() {
         String hub = Hubs.create(1);
         EventHubClientBuilder sender = Hubs.client(Broker.shared().connectionString("sender", policy(hub, "sender", "Send")), hub);
         EventHubClientBuilder listener = Hubs.client(Broker.shared().connectionString("listener", policy(hub, "listener", "Listen")), hub);

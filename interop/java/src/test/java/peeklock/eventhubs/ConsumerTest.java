@@ -32,25 +32,25 @@ class ConsumerTest {
         positions.put(EventPosition.fromOffsetString(events.get(2).getOffsetString()), 3);
         positions.put(EventPosition.fromOffset(events.get(3).getOffset()), 4);
         positions.put(EventPosition.fromEnqueuedTime(events.get(0).getEnqueuedTime().minusSeconds(60)), 0);
-        // Events after that moment: the second batch was written later than the first.
+        // The first event after that time is in the second batch, which was written later than the first.
         positions.put(EventPosition.fromEnqueuedTime(events.get(2).getEnqueuedTime()), 3);
         return positions;
     }
 
-    /** Two batches with different times. */
+    /** Creates a hub with two batches of different times. */
     private static String hubWithFiveEvents() {
         String hub = Hubs.create(1);
         try (EventHubProducerClient producer = Hubs.client(hub).buildProducerClient()) {
             Hubs.publish(producer, "0", "event 0", "event 1", "event 2");
             long first = producer.getPartitionProperties("0").getLastEnqueuedTime().toEpochMilli();
-            Hubs.until(() -> System.currentTimeMillis() > first + 1, "the clock to go on");
+            Hubs.until(() -> System.currentTimeMillis() > first + 1, "the next millisecond");
             Hubs.publish(producer, "0", "event 3", "event 4");
         }
         return hub;
     }
 
     @Test
-    void fromEveryPosition() {
+    void aReaderStartsAtEveryPosition() {
         String hub = hubWithFiveEvents();
         try (EventHubConsumerClient consumer = Hubs.client(hub).buildConsumerClient()) {
             positions(Hubs.read(hub, "0", 5)).forEach((position, first) -> {
@@ -62,7 +62,7 @@ class ConsumerTest {
     }
 
     @Test
-    void fromEveryPositionAsync() {
+    void anAsynchronousReaderStartsAtEveryPosition() {
         String hub = hubWithFiveEvents();
         try (EventHubConsumerAsyncClient consumer = Hubs.client(hub).buildAsyncConsumerClient()) {
             positions(Hubs.read(hub, "0", 5)).forEach((position, first) -> {
@@ -74,12 +74,12 @@ class ConsumerTest {
     }
 
     @Test
-    void theLatestPositionSeesOnlyLaterEvents() {
+    void aReaderAtTheLatestPositionGetsOnlyLaterEvents() {
         String hub = Hubs.create(1);
         Hubs.publish(hub, "0", "old");
         try (Reading reading = Reading.start(hub, EventPosition.latest(), null);
             EventHubProducerClient producer = Hubs.client(hub).buildProducerClient()) {
-            // The SDK has no event for an attached reader: publish until it receives something.
+            // The SDK does not report when the reader is attached, so events are sent until the reader receives some.
             Hubs.until(() -> {
                 Hubs.publish(producer, "0", "new");
                 return !reading.bodies().isEmpty();
@@ -104,7 +104,7 @@ class ConsumerTest {
     }
 
     @Test
-    void allPartitionsAtOnce() {
+    void oneReaderReadsAllPartitions() {
         String hub = Hubs.create(4);
         for (String partition : List.of("0", "1", "2", "3")) {
             Hubs.publish(hub, partition, "a" + partition, "b" + partition);

@@ -66,7 +66,7 @@ final class Hubs {
         return client(Broker.shared().connectionString(), hub);
     }
 
-    /** Has no retries, so that tests see the first error. */
+    /** Creates a client without retries, so that tests see the first error. */
     static EventHubClientBuilder client(String connectionString, String hub) {
         return new EventHubClientBuilder()
             .connectionString(connectionString, hub)
@@ -107,7 +107,7 @@ final class Hubs {
         return events.stream().map(EventData::getBodyAsString).toList();
     }
 
-    /** Finds the SDK's own exception among the causes. */
+    /** Returns the SDK's own exception among the causes. */
     static AmqpException amqp(Throwable problem) {
         for (Throwable cause = problem; cause != null; cause = cause.getCause()) {
             if (cause instanceof AmqpException found) {
@@ -126,7 +126,7 @@ final class Hubs {
     static void until(BooleanSupplier condition, String what) {
         long deadline = System.nanoTime() + PATIENCE.toNanos();
         while (!condition.getAsBoolean()) {
-            assertTrue(System.nanoTime() < deadline, "waited in vain for: " + what);
+            assertTrue(System.nanoTime() < deadline, "timed out waiting for: " + what);
             try {
                 Thread.sleep(200);
             } catch (InterruptedException stop) {

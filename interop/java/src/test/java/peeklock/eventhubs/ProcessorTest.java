@@ -25,10 +25,10 @@ import peeklock.Broker;
 
 /** Processors with the stock checkpoint store, all on one broker. */
 class ProcessorTest {
-    // In lower case, as processors write it into the names of their blobs.
+    // The group is in lower case, as processors write it into the names of their blobs.
     private static final String GROUP = Hubs.GROUP.toLowerCase(Locale.ROOT);
     private static final int PARTITIONS = 9;
-    // Two checkpoints in each partition, and events after the last.
+    // Each partition gets events for two checkpoints, and some after the last.
     private static final int BEFORE = 25;
     private static final int AFTER = 5;
     private static final int LAST_CHECKPOINT = BEFORE / ProcessorWorker.CHECKPOINT_EVERY * ProcessorWorker.CHECKPOINT_EVERY - 1;
@@ -135,7 +135,7 @@ class ProcessorTest {
         return read(news).stream().map(item -> item.split(" ")[1]).collect(Collectors.toSet());
     }
 
-    /** Processors take partitions from each other for a while: several checks must agree. */
+    /** Waits until several checks in a row agree, because processors take partitions from each other for a while. */
     private void settle(List<Long> wanted) {
         int[] agreed = {0};
         Hubs.until(() -> {
@@ -160,7 +160,7 @@ class ProcessorTest {
             Set<String> orphans = partitions(victim.news);
             orphans.removeAll(partitions(first));
             orphans.removeAll(partitions(second));
-            assertFalse(orphans.isEmpty(), "the killed one had partitions of its own");
+            assertFalse(orphans.isEmpty(), "the killed processor had no partition to itself");
             publish(AFTER);
             Set<String> missing = events(BEFORE, BEFORE + AFTER);
             Hubs.until(() -> read(first, second).containsAll(missing), "the others to take over and to miss nothing");

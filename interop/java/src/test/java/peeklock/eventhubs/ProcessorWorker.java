@@ -21,7 +21,7 @@ import java.util.function.Consumer;
  */
 final class ProcessorWorker {
     static final int CHECKPOINT_EVERY = 10;
-    // Long enough for a busy machine: an instance that renews late loses partitions.
+    // The expiry is long enough for a busy machine: an instance that renews late loses partitions.
     private static final Duration EXPIRY = Duration.ofSeconds(10);
     private static final Duration INTERVAL = Duration.ofMillis(500);
 

@@ -137,12 +137,12 @@ class ProducerTest {
     }
 
     @Test
-    void anEventThatIsTooLarge() {
+    void anEventThatIsTooLargeIsRejected() {
         String hub = Hubs.create(1);
         try (EventHubProducerClient producer = Hubs.client(hub).buildProducerClient()) {
             Throwable inBatch = assertThrows(AmqpException.class, () -> producer.createBatch().tryAdd(new EventData(new byte[1024 * 1024])));
             assertEquals(AmqpErrorCondition.LINK_PAYLOAD_SIZE_EXCEEDED, Hubs.amqp(inBatch).getErrorCondition());
-            // The SDK makes two batches of a list, not more.
+            // The SDK makes at most two batches of a list.
             List<EventData> events = Collections.nCopies(5, new EventData(new byte[500_000]));
             Throwable inList = assertThrows(AmqpException.class, () -> producer.send(events));
             assertEquals(AmqpErrorCondition.LINK_PAYLOAD_SIZE_EXCEEDED, Hubs.amqp(inList).getErrorCondition());
@@ -186,7 +186,7 @@ class ProducerTest {
     }
 
     @Test
-    void properties() {
+    void hubsAndPartitionsHaveProperties() {
         String hub = Hubs.create(3);
         Hubs.publish(hub, "1", "first", "second");
         try (EventHubConsumerClient consumer = Hubs.client(hub).buildConsumerClient()) {

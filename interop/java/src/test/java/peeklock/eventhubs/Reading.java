@@ -44,7 +44,7 @@ final class Reading implements AutoCloseable {
         next.set(EventPosition.fromSequenceNumber(event.getData().getSequenceNumber()));
     }
 
-    /** A null level means a reader without an owner level. */
+    /** Starts to read. A null level means a reader without an owner level. */
     static Reading start(String hub, EventPosition position, Long ownerLevel) {
         return new Reading(Hubs.client(hub), position, ownerLevel);
     }

@@ -26,7 +26,7 @@ import java.util.Map;
 import org.junit.jupiter.api.Test;
 import peeklock.Broker;
 
-/** The storage clients that come with the checkpoint store, and the one for queues. */
+/** The storage client on which the checkpoint store depends, and the client for queues. */
 class StorageTest {
     private static BlobContainerClient container() {
         BlobContainerClient container = new BlobContainerClientBuilder()
@@ -84,7 +84,7 @@ class StorageTest {
     }
 
     @Test
-    void aStorageQueue() {
+    void aStorageQueueIsSentToReadAndDeleted() {
         QueueClient queue = queue();
         queue.create();
         queue.sendMessage("first");

@@ -123,7 +123,7 @@ class AdministrationTest {
     }
 
     @Test
-    void errorsHaveTheSdksTypesAndOurSentence() {
+    void errorsHaveTheSdksTypesAndTheBrokersSentence() {
         var administration = Entities.administration();
         var queue = Entities.queue();
         var exists = assertThrows(ResourceExistsException.class, () -> administration.createQueue(queue));

@@ -66,7 +66,7 @@ final class Entities {
         return name;
     }
 
-    /** Makes a topic with one subscription of the given name. */
+    /** Creates a topic with one subscription of the given name. */
     static String topic(String subscription) {
         return topic(subscription, options -> {});
     }

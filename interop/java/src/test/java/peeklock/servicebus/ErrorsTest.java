@@ -17,10 +17,10 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 import peeklock.Broker;
 
-/** Each error has the SDK's own type and reason, and our sentence is in its message. */
+/** Each error has the SDK's own type and reason, and the broker's sentence is in its message. */
 class ErrorsTest {
     @Test
-    void aWrongKey() {
+    void aWrongKeyIsUnauthorized() {
         var queue = Entities.queue();
         var wrong = new ServiceBusClientBuilder()
                 .connectionString(Broker.shared().connectionString(Broker.KEY_NAME, "wrong"));
@@ -34,7 +34,7 @@ class ErrorsTest {
     }
 
     @Test
-    void anUnknownEntity() {
+    void anUnknownEntityIsNotFound() {
         var name = Broker.name("missing");
         var client = Entities.client();
         try (var sender = client.sender().queueName(name).buildClient();
@@ -67,7 +67,7 @@ class ErrorsTest {
     }
 
     @Test
-    void aMessageThatIsTooLarge() {
+    void aMessageThatIsTooLargeIsRejected() {
         var queue = Entities.queue(options -> options.setMaxMessageSizeInKilobytes(1024));
         try (var sender = Entities.client().sender().queueName(queue).buildClient()) {
             refused(ServiceBusFailureReason.MESSAGE_SIZE_EXCEEDED, "",
@@ -78,14 +78,14 @@ class ErrorsTest {
     }
 
     @Test
-    void aDisabledQueue() {
+    void aDisabledQueueRejectsSends() {
         var queue = Entities.queue(options -> options.setStatus(EntityStatus.SEND_DISABLED));
         refused(ServiceBusFailureReason.MESSAGING_ENTITY_DISABLED, queue, () -> Steps.send(queue, "no"));
     }
 
     /**
      * Asserts the behaviour of the synchronous receiver after an error of its link: it throws a plain RuntimeException
-     * with the text that it is terminated, and with our error as its cause.
+     * with the text that it is terminated, and with the broker's error as its cause.
      */
     private static void terminated(AmqpErrorCondition condition, String words, ServiceBusReceiverClient receiver) {
         var error = assertThrows(RuntimeException.class, () -> receiver.receiveMessages(1, Steps.LONG).stream().toList());

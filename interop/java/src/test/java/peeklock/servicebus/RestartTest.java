@@ -12,7 +12,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import peeklock.Broker;
 
-/** The broker stops and returns, and its earlier clients continue. */
+/** Clients continue after the broker was stopped or killed and restarted. */
 class RestartTest {
     @ParameterizedTest
     @ValueSource(booleans = {true, false})

@@ -19,7 +19,7 @@ import java.util.stream.Stream;
 
 /** Steps that several tests share. */
 final class Steps {
-    /** Longer than any machine needs; only a failing test reaches it. */
+    /** The timeout of every wait; only a failing test reaches it. */
     static final Duration LONG = Duration.ofMinutes(2);
 
     private Steps() {}
@@ -47,7 +47,7 @@ final class Steps {
         var got = new ArrayList<ServiceBusReceivedMessage>();
         while (got.size() < count) {
             var more = receiver.receiveMessages(count - got.size(), LONG).stream().toList();
-            assertTrue(!more.isEmpty(), () -> "only " + got.size() + " of " + count + " messages came");
+            assertTrue(!more.isEmpty(), () -> "only " + got.size() + " of " + count + " messages arrived");
             got.addAll(more);
         }
         return got;
@@ -84,7 +84,7 @@ final class Steps {
     static <T> T next(BlockingQueue<T> queue) {
         try {
             var item = queue.poll(LONG.toSeconds(), TimeUnit.SECONDS);
-            assertTrue(item != null, "nothing came");
+            assertTrue(item != null, "timed out waiting for an item");
             return item;
         } catch (InterruptedException error) {
             throw new IllegalStateException(error);
@@ -94,12 +94,12 @@ final class Steps {
     static void until(BooleanSupplier reached) {
         var end = System.nanoTime() + LONG.toNanos();
         while (!reached.getAsBoolean()) {
-            assertTrue(System.nanoTime() < end, "it did not happen");
+            assertTrue(System.nanoTime() < end, "timed out waiting for the condition");
             pause();
         }
     }
 
-    /** Lists a throwable with its causes and suppressed exceptions, for a search in their texts. */
+    /** Returns the texts of a throwable and its causes. */
     static String story(Throwable error) {
         return Stream.iterate(error, one -> one != null, Throwable::getCause).limit(10)
                 .map(Throwable::toString).reduce("", (all, next) -> all + "\n" + next);

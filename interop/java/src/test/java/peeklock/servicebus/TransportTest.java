@@ -18,12 +18,12 @@ import peeklock.Broker;
 /** TLS with the broker's certificate, WebSocket, and messages of every size. */
 class TransportTest {
     @Test
-    void amqpOverTls() {
+    void messagesPassOverTls() {
         roundTrip(new ServiceBusClientBuilder().connectionString(tls(Broker.shared().amqps())));
     }
 
     @Test
-    void webSocketOverTls() {
+    void messagesPassOverWebSocketWithTls() {
         roundTrip(new ServiceBusClientBuilder().connectionString(tls(Broker.shared().https()))
                 .transportType(AmqpTransportType.AMQP_WEB_SOCKETS));
     }

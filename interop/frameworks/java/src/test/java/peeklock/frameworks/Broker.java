@@ -105,7 +105,7 @@ public final class Broker {
         try (OutputStream file = Files.newOutputStream(trustStore())) {
             store.store(file, STORE_PASSWORD.toCharArray());
         }
-        // For clients that do not accept a trust store of their own.
+        // The JVM's trust store is for clients that do not accept one of their own.
         System.setProperty("javax.net.ssl.trustStore", trustStore().toString());
         System.setProperty("javax.net.ssl.trustStorePassword", STORE_PASSWORD);
     }
