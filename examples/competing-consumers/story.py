@@ -54,7 +54,7 @@ def done(news, worker=None):
 def wait_for(what, condition):
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS} s in vain until {what}"
+        assert time.monotonic() < deadline, f"timed out after {PATIENCE_SECONDS} s waiting until {what}"
         time.sleep(0.02)
     print(f"  {what}")
 

@@ -79,7 +79,7 @@ async def work_on(message):
 
 
 def say(*words):
-    # In one write: a killed worker must not leave half a line.
+    # One write per line, so that a killed worker does not leave half a line.
     print("\t".join(words), flush=True)
 
 

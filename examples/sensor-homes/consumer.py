@@ -68,7 +68,7 @@ class Consumer:
 
 
 def say(*words):
-    # In one write: a killed consumer must not leave half a line.
+    # One write per line, so that a killed consumer does not leave half a line.
     print("\t".join(map(str, words)), flush=True)
 
 

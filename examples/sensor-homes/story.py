@@ -111,7 +111,7 @@ class Story:
         while not condition():
             for _, *words in self.told("error"):
                 assert "ValueError" not in words, f"a consumer reported: {words}"
-            assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS} s in vain until {what}"
+            assert time.monotonic() < deadline, f"timed out after {PATIENCE_SECONDS} s waiting until {what}"
             time.sleep(0.1)
         print(f"  {what}")
 

@@ -90,7 +90,7 @@ export function bodies(messages) {
 export async function until(condition, what, timeoutMs = RECEIVE_TIMEOUT_MS) {
   const deadline = Date.now() + timeoutMs;
   while (!(await condition())) {
-    if (Date.now() > deadline) throw new Error(`waited ${timeoutMs} ms in vain for: ${what}`);
+    if (Date.now() > deadline) throw new Error(`timed out after ${timeoutMs} ms waiting for: ${what}`);
     await sleep(10);
   }
 }

@@ -22,7 +22,7 @@ from names import fresh
 
 WORKER = pathlib.Path(__file__).parent / "balance_worker.py"
 PARTITIONS = [str(number) for number in range(16)]
-# Two checkpoints in each partition, and events after the last.
+# Each partition gets events for two checkpoints, and some after the last.
 BEFORE_COUNT, AFTER_COUNT = 25, 10
 LAST_CHECKPOINT = BEFORE_COUNT // CHECKPOINT_EVERY * CHECKPOINT_EVERY - 1
 PATIENCE_SECONDS = 100

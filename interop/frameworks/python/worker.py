@@ -65,5 +65,5 @@ class Worker:
 def wait_until(condition, what, seconds=240):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        assert time.monotonic() < deadline, f"timed out waiting until {what}"
         time.sleep(0.1)

@@ -22,7 +22,7 @@ import (
 
 const (
 	sharedPartitions = 6
-	// Two checkpoints in each partition, and events behind the last.
+	// Each partition gets events for two checkpoints, and some after the last.
 	beforeCount, afterCount = 25, 10
 	lastCheckpoint          = beforeCount/checkpointEvery*checkpointEvery - 1
 )
@@ -144,7 +144,7 @@ func untilRead(t *testing.T, workers []*worker, count int64) {
 	})
 }
 
-func TestProcessorsShareAndTakeOver(t *testing.T) {
+func TestProcessorsShareThePartitionsAndTakeOverFromAKilledOne(t *testing.T) {
 	h := newHub(t, sharedPartitions)
 	at, store := newContainer(t, h)
 	var workers []*worker
@@ -196,7 +196,7 @@ func takenOverAtCheckpoint(t *testing.T, victim *worker, others []*worker, befor
 			}
 		}
 	}
-	equal(t, "partitions that nobody took over", len(orphans), 0)
+	equal(t, "partitions without a new owner", len(orphans), 0)
 }
 
 // checkpointed returns how many partitions have the expected last checkpoint.
@@ -217,7 +217,7 @@ func TestAStoppedProcessorGivesUpItsPartitions(t *testing.T) {
 	h := newHub(t, 2)
 	at, store := newContainer(t, h)
 	// The first round claims all partitions and no second round follows. A processor that stops while a round renews
-	// a claim does not know the new etag, and keeps that partition until the claim expires.
+	// a claim has no record of the new etag, and keeps that partition until the claim expires.
 	processor, err := newProcessor(at, azeventhubs.ProcessorOptions{
 		LoadBalancingStrategy: azeventhubs.ProcessorStrategyGreedy, UpdateInterval: time.Hour,
 	})
@@ -261,7 +261,7 @@ func TestAnOwnershipIsClaimedOnce(t *testing.T) {
 	equal(t, "renewals with an old etag", len(old), 0)
 }
 
-func TestAProcessorWithoutItsContainer(t *testing.T) {
+func TestAProcessorWithoutItsContainerEndsWithTheReason(t *testing.T) {
 	h := newHub(t, 1)
 	at := place{h.name, h.broker.ConnectionString(), h.broker.StorageConnectionString(), "nowhere"}
 	processor, err := newProcessor(at, azeventhubs.ProcessorOptions{})
@@ -269,6 +269,6 @@ func TestAProcessorWithoutItsContainer(t *testing.T) {
 	err = processor.Run(waiting(t))
 	says(t, err, "ContainerNotFound")
 	if strings.Count(err.Error(), "\n") == 0 {
-		t.Fatalf("azblob shows the whole answer: %v", err)
+		t.Fatalf("the error does not contain the whole answer: %v", err)
 	}
 }

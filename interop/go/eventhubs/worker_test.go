@@ -16,14 +16,14 @@ const (
 	workerVariable  = "PEEKLOCK_WORKER"
 	checkpointEvery = 10
 	interval        = 500 * time.Millisecond
-	// Long enough for a busy machine: an instance that renews late loses partitions.
+	// The expiry is long enough for a busy machine: an instance that renews late loses partitions.
 	expiry = 10 * time.Second
 )
 
-// A place has the addresses that a worker needs.
+// place has the addresses that a worker needs.
 type place struct{ Hub, Namespace, Storage, Container string }
 
-// News is one line of a worker's output.
+// news is one line of a worker's output.
 type news struct {
 	What      string
 	Partition string
@@ -33,7 +33,7 @@ type news struct {
 
 func say(item news) {
 	line, _ := json.Marshal(item)
-	// Written in one piece: a killed process must not leave half a line.
+	// One write per line, so that a killed process does not leave half a line.
 	_, _ = os.Stdout.Write(append(line, '\n'))
 }
 

@@ -89,7 +89,7 @@ func (b *bench) until(what string, holds func() bool) {
 	b.Helper()
 	for !holds() {
 		if b.ctx.Err() != nil {
-			b.Fatalf("waited in vain for %s; the pipeline logged:\n%s", what, b.log.text())
+			b.Fatalf("timed out waiting for %s; the pipeline logged:\n%s", what, b.log.text())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -13,7 +13,7 @@ import { sleep, until, useBroker } from "../steps.mjs";
 
 const context = useBroker({ queues: [], keys: [], blobPort: "127.0.0.1:0" });
 const PARTITIONS = [...Array(16).keys()].map(String);
-// Two checkpoints in each partition, and events after the last.
+// Each partition gets events for two checkpoints, and some after the last.
 const BEFORE_COUNT = 25;
 const AFTER_COUNT = 10;
 const CHECKPOINT_EVERY = 10;

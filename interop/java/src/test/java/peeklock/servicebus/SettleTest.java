@@ -55,7 +55,8 @@ class SettleTest {
             receiver.abandon(rest.get(0));
             receiver.deadLetter(rest.get(1));
             receiver.complete(receiver.receiveDeferredMessage(numbers.get(1)));
-            // The broker answers that there is no such message; the SDK converts that to an empty list, and fails on it.
+            // The broker answers that there is no such message. The SDK converts that to an empty list, and fails on
+            // it.
             var error = assertThrows(ServiceBusException.class, () -> receiver.receiveDeferredMessage(numbers.get(0)));
             assertTrue(error.getCause() instanceof NoSuchElementException, () -> Steps.story(error));
             assertTrue(receiver.receiveDeferredMessageBatch(numbers).stream().findAny().isEmpty());
