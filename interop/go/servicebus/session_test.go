@@ -141,7 +141,7 @@ func (s *suite) listSessions(queue string, options *azservicebus.ListSessionsOpt
 func TestNoSessionIsATimeout(t *testing.T) {
 	s := begin(t)
 	queue := s.sessionQueue()
-	// The SDK sends its timeout to the broker; the second context shows which side gave up.
+	// The SDK sends the timeout of this context to the broker, and either side may give up first.
 	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
 	defer cancel()
 	_, err := s.client.AcceptNextSessionForQueue(ctx, queue, nil)

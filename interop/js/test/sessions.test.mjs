@@ -8,7 +8,8 @@ const context = useBroker();
 const WITHOUT_RENEWAL = { maxAutoLockRenewalDurationInMs: 0 };
 // The time that the client waits for the next session.
 const WAIT_MS = 4000;
-// The time that the client waits while there is work: all of its work must be done in this time.
+// The timeout of each call while there is work. A wait for a session that times out is repeated; any other call must
+// end in this time.
 const WORK_WAIT_MS = 6000;
 
 async function given(settings, ...sessions) {
