@@ -61,11 +61,10 @@ pub(crate) fn on_attach(
     access: &Access,
     queue_groups: &mut QueueGroups,
     transactions: &mut Transactions,
-    session: SessionId,
-    id: LinkId,
-    attach: Box<Attach>,
+    link: NewLink,
 ) {
-    if let Err(refusal) = start_link(context, access, queue_groups, transactions, session, id, attach) {
+    let id = link.id;
+    if let Err(refusal) = start_link(context, access, queue_groups, transactions, link) {
         context.connection.refuse(id, refusal.at(&context.host).into());
     }
 }
@@ -75,28 +74,26 @@ fn start_link(
     access: &Access,
     queue_groups: &mut QueueGroups,
     transactions: &mut Transactions,
-    session: SessionId,
-    id: LinkId,
-    attach: Box<Attach>,
+    link: NewLink,
 ) -> Result<(), Refusal> {
+    let attach = &link.attach;
     if attach.role == Role::Sender && matches!(attach.target, Some(Target::Coordinator(_))) {
-        return transactions.start_coordinator(context, session, id, &attach);
+        return transactions.start_coordinator(context, &link);
     }
-    match Node::parse(address(&attach)?)? {
-        Node::Cbs => start_service(context, session, id, &attach, Service::Cbs),
-        Node::Management(path) => start_service(context, session, id, &attach, Service::Management(path)),
-        Node::Entity(path) => start_entity(context, access, queue_groups, session, id, attach, path),
-        Node::Hub(address) => start_hub(context, access, session, id, attach, address),
+    match Node::parse(address(attach)?)? {
+        Node::Cbs => start_service(context, &link, Service::Cbs),
+        Node::Management(path) => start_service(context, &link, Service::Management(path)),
+        Node::Entity(path) => start_entity(context, access, queue_groups, link, path),
+        Node::Hub(address) => start_hub(context, access, link, address),
     }
 }
 
 fn start_service(
     context: &mut Context<'_>,
-    session: SessionId,
-    id: LinkId,
-    attach: &Attach,
+    NewLink { session, id, attach }: &NewLink,
     service: Service,
 ) -> Result<(), Refusal> {
+    let (session, id) = (*session, *id);
     let kind = match attach.role {
         Role::Sender => LinkKind::Requests(service.clone()),
         Role::Receiver => LinkKind::Responses(Box::new(Responses {
@@ -125,15 +122,14 @@ fn start_entity(
     context: &mut Context<'_>,
     access: &Access,
     queue_groups: &mut QueueGroups,
-    session: SessionId,
-    id: LinkId,
-    attach: Box<Attach>,
+    link: NewLink,
     path: EntityPath,
 ) -> Result<(), Refusal> {
-    selection::check(&attach)?;
+    selection::check(&link.attach)?;
     if let Some(group) = queue_group_of(context, &path) {
-        return queue_groups.start_queue_group(context, access, NewLink { session, id, attach }, path, group);
+        return queue_groups.start_queue_group(context, access, link, path, group);
     }
+    let NewLink { session, id, attach } = link;
     let right = match attach.role {
         Role::Sender => Right::Send,
         Role::Receiver => Right::Listen,

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Gateway;
 use crate::access::Access;
-use crate::connection::attach::{REQUEST_CREDIT, on_attach};
+use crate::connection::attach::{NewLink, REQUEST_CREDIT, on_attach};
 use crate::connection::context::Context;
 use crate::connection::early::{OUTCOME_DELAY, loses_early_outcomes};
 use crate::connection::ending::PeerName;
@@ -221,14 +221,12 @@ impl<'g> Conversation<'g> {
                 }
                 self.context.connection.sasl_outcome(code, None);
             }
-            Event::Attach { session, link, attach } => on_attach(
+            Event::Attach { session, link: id, attach } => on_attach(
                 &mut self.context,
                 &self.access,
                 &mut self.queue_groups,
                 &mut self.transactions,
-                session,
-                link,
-                attach,
+                NewLink { session, id, attach },
             ),
             Event::Delivery { link, delivery } => self.on_delivery(link, delivery),
             Event::Part { link, id, part } => {

@@ -1,7 +1,7 @@
 //! New links to hubs.
 
 use peeklock_access::Right;
-use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
+use peeklock_amqp::connection::AttachReply;
 use peeklock_amqp::{Attach, Fields, Role, SenderSettleMode, Symbol, Value, condition};
 use peeklock_broker::hubs::{Error as HubError, HubView, Producer, ReaderSpec};
 use peeklock_broker::request::entities::Find;
@@ -19,7 +19,7 @@ use super::publication::check_length;
 use super::read::{READER_WINDOW_BYTES, ReaderLink};
 use super::{Destination, PartitionRef, PendingHub, Publisher, Reading, Step};
 use crate::access::{Access, Need};
-use crate::connection::attach::{DELIVERY_SIZE_BYTES_MAX, SENDER_CREDIT, reply};
+use crate::connection::attach::{DELIVERY_SIZE_BYTES_MAX, NewLink, SENDER_CREDIT, reply};
 use crate::connection::context::Context;
 use crate::connection::link::{Link, LinkKind, LinkNumber, PendingLink};
 use crate::connection::request::{FindWaiter, HubWaiter};
@@ -33,9 +33,7 @@ const RUNTIME_METRIC: &str = "com.microsoft:enable-receiver-runtime-metric";
 pub(crate) fn start_hub(
     context: &mut Context<'_>,
     access: &Access,
-    session: SessionId,
-    id: LinkId,
-    attach: Box<Attach>,
+    NewLink { session, id, attach }: NewLink,
     address: HubAddress,
 ) -> Result<(), Refusal> {
     let right = match attach.role {

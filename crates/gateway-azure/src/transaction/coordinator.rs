@@ -4,16 +4,14 @@
 //! checked.
 
 use bytes::{Bytes, BytesMut};
-use peeklock_amqp::connection::{AttachReply, Delivery, DeliveryId, LinkId, SessionId};
-use peeklock_amqp::{
-    Attach, Coordinator, Declare, DeliveryState, Discharge, RawValue, Sections, Symbol, Target,
-};
+use peeklock_amqp::connection::{AttachReply, Delivery, DeliveryId, LinkId};
+use peeklock_amqp::{Coordinator, Declare, DeliveryState, Discharge, RawValue, Sections, Symbol, Target};
 use peeklock_broker::request::transactions::{CheckLock, Commit};
 use peeklock_broker::{Error, KeptBody, TransactionSend, TransactionSettle};
 use peeklock_types::LockToken;
 
 use super::checks::Check;
-use crate::connection::attach::{REQUEST_CREDIT, fill_source};
+use crate::connection::attach::{NewLink, REQUEST_CREDIT, fill_source};
 use crate::connection::context::Context;
 use crate::connection::link::{EntityRef, Link, LinkKind, LinkNumber};
 use crate::connection::request::numbered;
@@ -51,10 +49,9 @@ impl Transactions {
     pub(crate) fn start_coordinator(
         &mut self,
         context: &mut Context<'_>,
-        session: SessionId,
-        id: LinkId,
-        attach: &Attach,
+        NewLink { session, id, attach }: &NewLink,
     ) -> Result<(), Refusal> {
+        let (session, id) = (*session, *id);
         context.insert(Link { id, session, kind: LinkKind::Coordinator, rests_on: Box::default() })?;
         let mut source = attach.source.clone().unwrap_or_default();
         fill_source(&mut source, attach);
