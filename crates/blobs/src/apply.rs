@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peeklock_types::Timestamp;
+use peeklock_types::{Etag, Timestamp};
 
-use crate::blob::{Blob, Container, Etag, NewBlob, container_cost};
+use crate::blob::{Blob, Container, NewBlob, container_cost};
 use crate::blobs::{Blobs, cost_inside};
 use crate::block::{BlockId, block_cost, staged_base_cost, staged_cost};
 use crate::error::ReplayError;

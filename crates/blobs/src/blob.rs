@@ -1,16 +1,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peeklock_types::Timestamp;
+use peeklock_types::{Etag, Timestamp};
 
 use crate::block::{Block, BlockId, Staged, list_cost};
 use crate::lease::Lease;
 use crate::metadata::Metadata;
 use crate::name::BlobName;
-
-/// Identifies the state of a blob or container. Each change issues a new etag, and no etag is reused in its shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Etag(pub u64);
 
 /// A container with its blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]

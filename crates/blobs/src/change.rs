@@ -1,8 +1,8 @@
 //! Changes of containers and blobs: each command is checked as a whole, and then decided into facts.
 
-use peeklock_types::Timestamp;
+use peeklock_types::{Etag, Timestamp};
 
-use crate::blob::{Blob, ContainerView, Etag, NewBlob, container_cost, cost};
+use crate::blob::{Blob, ContainerView, NewBlob, container_cost, cost};
 use crate::blobs::{Blobs, Stamp};
 use crate::block::staged_cost;
 use crate::condition::Condition;

@@ -1,6 +1,5 @@
-use peeklock_types::Timestamp;
+use peeklock_types::{Etag, Timestamp};
 
-use crate::blob::Etag;
 use crate::lease::LeaseId;
 
 /// The states for which a request is valid.

@@ -1,4 +1,5 @@
-use crate::blob::Etag;
+use peeklock_types::Etag;
+
 use crate::lease::LeaseError;
 use crate::limits::{
     BLOB_COUNT_MAX, BLOCK_COUNT_MAX, CONTAINER_COUNT_MAX, CONTENT_BYTES_MAX, HEADER_BYTES_MAX,

@@ -1,8 +1,8 @@
 use bytes::Bytes;
-use peeklock_types::Timestamp;
 use peeklock_types::wire::{DecodeError, Decoder};
+use peeklock_types::{Etag, Timestamp};
 
-use crate::blob::{Etag, NewBlob};
+use crate::blob::NewBlob;
 use crate::block::BlockId;
 use crate::lease::Lease;
 use crate::metadata::Metadata;

@@ -25,7 +25,7 @@ mod wire;
 
 pub mod limits;
 
-pub use blob::{Blob, BlobHeaders, Container, ContainerView, Etag, NewBlob};
+pub use blob::{Blob, BlobHeaders, Container, ContainerView, NewBlob};
 pub use blobs::{Blobs, Found, Page, Stamp};
 pub use block::{Block, BlockId, BlockIdError, BlockSource};
 pub use change::Leased;

@@ -9,9 +9,9 @@
 use bytes::Bytes;
 use peeklock_types::wire::tags::{blobs_record, stored_blob, stored_container, stored_staged};
 use peeklock_types::wire::{put_field, put_number, take_record};
-use peeklock_types::{Timestamp, tagged_fields};
+use peeklock_types::{Etag, Timestamp, tagged_fields};
 
-use crate::blob::{Blob, BlobHeaders, Container, Etag};
+use crate::blob::{Blob, BlobHeaders, Container};
 use crate::blobs::Blobs;
 use crate::block::{Block, BlockId, Staged};
 use crate::lease::Lease;

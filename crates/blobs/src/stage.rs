@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use peeklock_types::Timestamp;
+use peeklock_types::{Etag, Timestamp};
 
-use crate::blob::{BlobHeaders, Etag, NewBlob};
+use crate::blob::{BlobHeaders, NewBlob};
 use crate::blobs::{Blobs, Stamp};
 use crate::block::{Block, BlockId, BlockSource, block_cost, staged_base_cost};
 use crate::change::check_put;

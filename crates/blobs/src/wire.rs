@@ -2,10 +2,10 @@
 
 use peeklock_types::wire::tags::{blob_headers, block, lease, lease_field, lease_term, new_blob};
 pub(crate) use peeklock_types::wire::{DecodeError, Decoder, Wire};
-use peeklock_types::wire::{put_bytes, put_number, take_record};
+use peeklock_types::wire::{put_bytes, take_record};
 use peeklock_types::{CommitGroupNumber, tagged_fields, texts};
 
-use crate::blob::{BlobHeaders, Etag, NewBlob};
+use crate::blob::{BlobHeaders, NewBlob};
 use crate::block::{Block, BlockId};
 use crate::lease::{Lease, LeaseId, LeaseTerm};
 use crate::metadata::Metadata;
@@ -43,18 +43,6 @@ tagged_fields! { Lease in lease {
     ID: id,
     TERM: term,
 }}
-
-impl Wire for Etag {
-    const IS_OPEN: bool = false;
-
-    fn put_value(&self, out: &mut Vec<u8>) {
-        put_number(self.0, out);
-    }
-
-    fn take_value(input: &mut Decoder<'_>, what: &'static str) -> Result<Self, DecodeError> {
-        input.number(what).map(Etag)
-    }
-}
 
 impl Wire for Metadata {
     const IS_OPEN: bool = true;

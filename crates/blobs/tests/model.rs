@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use peeklock_blobs::{
-    BlobHeaders, BlobName, Blobs, Condition, ContainerName, Error, Etag, Fact, Metadata, NewBlob, Page,
-    Stamp, Tag,
+    BlobHeaders, BlobName, Blobs, Condition, ContainerName, Error, Fact, Metadata, NewBlob, Page, Stamp, Tag,
 };
-use peeklock_types::Timestamp;
+use peeklock_types::{Etag, Timestamp};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]

@@ -1,16 +1,11 @@
 //! Owners and checkpoints of partitions in a consumer group.
 
-use peeklock_types::{ConsumerGroup, EntityName, Timestamp, limits};
+use peeklock_types::{ConsumerGroup, EntityName, Etag, Timestamp, limits};
 
 use crate::Output;
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::hub::Hubs;
-
-/// Identifies one state of an ownership. Each change of an ownership issues a new etag, and no etag is reused for the
-/// same partition and consumer group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Etag(pub u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {

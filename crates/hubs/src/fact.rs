@@ -1,7 +1,9 @@
 use peeklock_types::wire::{DecodeError, Decoder};
-use peeklock_types::{BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, HubId, HubSettings, Timestamp};
+use peeklock_types::{
+    BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, Etag, HubId, HubSettings, Timestamp,
+};
 
-use crate::checkpoint::{Checkpoint, Etag};
+use crate::checkpoint::Checkpoint;
 use crate::record;
 use crate::stream::{Producer, StreamId, StreamSpec};
 

@@ -29,7 +29,7 @@ mod stream;
 mod view;
 mod wire;
 
-pub use checkpoint::{Checkpoint, CheckpointBy, Etag, Ownership};
+pub use checkpoint::{Checkpoint, CheckpointBy, Ownership};
 pub use error::{Error, ReplayError};
 pub use fact::Fact;
 pub use hub::Hubs;

@@ -7,7 +7,7 @@ pub(crate) use peeklock_types::wire::{DecodeError, Decoder, Wire};
 use peeklock_types::wire::{put_fixed, put_number};
 use peeklock_types::{HubSettings, tagged_fields};
 
-use crate::checkpoint::{Checkpoint, Etag, Owned};
+use crate::checkpoint::{Checkpoint, Owned};
 use crate::stream::{Producer, StreamId, StreamSpec};
 
 tagged_fields! { StreamSpec in stream_spec {
@@ -38,18 +38,6 @@ impl Wire for StreamId {
 
     fn take_value(input: &mut Decoder<'_>, what: &'static str) -> Result<Self, DecodeError> {
         input.number32(what).map(StreamId)
-    }
-}
-
-impl Wire for Etag {
-    const IS_OPEN: bool = false;
-
-    fn put_value(&self, out: &mut Vec<u8>) {
-        put_number(self.0, out);
-    }
-
-    fn take_value(input: &mut Decoder<'_>, what: &'static str) -> Result<Self, DecodeError> {
-        input.number(what).map(Etag)
     }
 }
 

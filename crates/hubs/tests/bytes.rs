@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use peeklock_hubs::{Checkpoint, Etag, Fact, Hubs, Producer, StreamId, StreamSpec};
+use peeklock_hubs::{Checkpoint, Fact, Hubs, Producer, StreamId, StreamSpec};
 use peeklock_types::{
-    BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, ExpiredPosition, HubId, HubSettings, QueueStatus,
-    Timestamp,
+    BodyRef, CommitGroupNumber, ConsumerGroup, EntityName, Etag, ExpiredPosition, HubId, HubSettings,
+    QueueStatus, Timestamp,
 };
 use proptest::collection::vec;
 use proptest::option;

@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peeklock_hubs::{Checkpoint, CheckpointBy, Error, Etag, Fact, Hubs, Output, Ownership};
-use peeklock_types::{CommitGroupNumber, ConsumerGroup, EntityName, HubId, HubSettings, Timestamp};
+use peeklock_hubs::{Checkpoint, CheckpointBy, Error, Fact, Hubs, Output, Ownership};
+use peeklock_types::{CommitGroupNumber, ConsumerGroup, EntityName, Etag, HubId, HubSettings, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -21,7 +21,7 @@ pub mod wire;
 pub use body::{BodyPlace, BodyRange, BodyRef, StoredBody};
 pub use entity::{EntityKind, EntityName, EntityPath, NameError, SubQueue};
 pub use hub::{ConsumerGroup, ConsumerGroupError, ExpiredPosition, HubId, HubSettings, HubSettingsError};
-pub use number::{CommitGroupNumber, LockToken, Placement, ReceiverId, SequenceNumber, ShardId};
+pub use number::{CommitGroupNumber, Etag, LockToken, Placement, ReceiverId, SequenceNumber, ShardId};
 pub use order::{
     ClassName, ClassNameError, ClassRule, ClassSettings, OrderError, OrderPolicy, OrderSettings, Rate,
     Target, TenantClass, TenantSettings,

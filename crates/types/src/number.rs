@@ -24,6 +24,11 @@ impl fmt::Display for SequenceNumber {
     }
 }
 
+/// Identifies one state of an ownership, a blob or a container. Each change issues a new etag, and no etag is reused for
+/// the same thing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Etag(pub u64);
+
 /// One shard of the broker: the unit of ownership, replay and snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use peeklock_broker::blob::{
-    BlobName, Condition, ContainerName, Error as BlobError, Etag, LeaseAction, LeaseId, LeaseSpan, Metadata,
+    BlobName, Condition, ContainerName, Error as BlobError, LeaseAction, LeaseId, LeaseSpan, Metadata,
     NewBlob, Tag,
 };
 use peeklock_broker::{AdminError, Broker, Error};
@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::{PATIENCE, Party};
 use crate::log::{Answer, BlobChange, BlobEvent, Event, FoundBlob, LeaseWish};
 use crate::scenario::blobs::CONTAINER;
+use peeklock_types::Etag;
 
 const VALUE: &str = "value";
 

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use peeklock_hubs::{Checkpoint, CheckpointBy, Etag, HubView, Ownership, StreamSpec};
-use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings};
+use peeklock_hubs::{Checkpoint, CheckpointBy, HubView, Ownership, StreamSpec};
+use peeklock_types::{ConsumerGroup, EntityName, Etag, HubId, HubSettings};
 
 use super::AdminError;
 use crate::broker::{Broker, ShardStopped};

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use peeklock_blobs::{
-    Blob, BlobName, Block, BlockId, BlockSource, Condition, ContainerName, ContainerView, Etag, Found,
-    LeaseAction, LeaseId, Leased, Metadata, NewBlob, Page, StockRecord,
+    Blob, BlobName, Block, BlockId, BlockSource, Condition, ContainerName, ContainerView, Found, LeaseAction,
+    LeaseId, Leased, Metadata, NewBlob, Page, StockRecord,
 };
-use peeklock_types::{EntityName, Timestamp};
+use peeklock_types::{EntityName, Etag, Timestamp};
 
 use super::requests;
 

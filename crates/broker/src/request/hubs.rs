@@ -3,8 +3,8 @@
 //! A hub is in the shard of its name, each partition in the shard of
 //! [`Broker::place_partition`](crate::Broker::place_partition).
 
-use peeklock_hubs::{Checkpoint, CheckpointBy, Etag, HubView, Ownership, Producer, StreamSpec};
-use peeklock_types::{ConsumerGroup, EntityName, HubId, HubSettings};
+use peeklock_hubs::{Checkpoint, CheckpointBy, HubView, Ownership, Producer, StreamSpec};
+use peeklock_types::{ConsumerGroup, EntityName, Etag, HubId, HubSettings};
 
 use super::requests;
 use crate::hub::{Partition, PartitionInfo};

@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::common::Rig;
 use bytes::Bytes;
 use peeklock_broker::blob::{
-    BlobName, Condition, ContainerName, Error as Refused, Etag, LeaseAction, LeaseError, LeaseId, LeaseSpan,
+    BlobName, Condition, ContainerName, Error as Refused, LeaseAction, LeaseError, LeaseId, LeaseSpan,
     Metadata, NewBlob, Page, StockKind, Tag,
 };
 use peeklock_broker::{AdminError, BLOB_BYTES_MAX, Error};
-use peeklock_types::{EntityName, Placement, ShardId};
+use peeklock_types::{EntityName, Etag, Placement, ShardId};
 
 fn container(name: &str) -> ContainerName {
     ContainerName::parse(name).unwrap()

@@ -3,8 +3,8 @@
 
 use peeklock_access::Right;
 use peeklock_amqp::Value;
-use peeklock_broker::hubs::{CheckpointBy, Etag};
-use peeklock_types::{ConsumerGroup, EntityName, EntityPath, limits};
+use peeklock_broker::hubs::CheckpointBy;
+use peeklock_types::{ConsumerGroup, EntityName, EntityPath, Etag, limits};
 
 use super::attach::parse_partition;
 use crate::error::Refusal;

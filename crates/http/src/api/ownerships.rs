@@ -3,13 +3,14 @@
 use http::StatusCode;
 use peeklock_access::Right;
 use peeklock_api::{Claim, OwnershipInfo, Page, ownerships};
-use peeklock_broker::hubs::{Etag, Ownership};
+use peeklock_broker::hubs::Ownership;
 use peeklock_spec::show_time;
 
 use super::call::{Answer, Call};
 use super::route::{Route, route};
 use crate::problem::Problem;
 use crate::request::{Condition, tag};
+use peeklock_types::Etag;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![

@@ -1,5 +1,5 @@
-use peeklock_hubs::{Checkpoint, CheckpointBy, Error, Etag, Ownership};
-use peeklock_types::{ConsumerGroup, HubId, limits};
+use peeklock_hubs::{Checkpoint, CheckpointBy, Error, Ownership};
+use peeklock_types::{ConsumerGroup, Etag, HubId, limits};
 
 use crate::shard::{Shard, at, group, name, settings};
 

@@ -5,8 +5,8 @@ use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, ETAG, HeaderName,
     IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
 };
-use peeklock_broker::blob::{Blob, BlobHeaders, Condition, Etag, Lease, LeaseId, LeaseState, Metadata, Tag};
-use peeklock_types::Timestamp;
+use peeklock_broker::blob::{Blob, BlobHeaders, Condition, Lease, LeaseId, LeaseState, Metadata, Tag};
+use peeklock_types::{Etag, Timestamp};
 use peeklock_web::shown;
 
 use crate::answer::put_header;

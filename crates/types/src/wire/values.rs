@@ -11,7 +11,7 @@ use super::tags::{
 };
 use super::{DecodeError, Decoder, Wire, put_number, take_record};
 use crate::{
-    ClassName, ClassRule, ClassSettings, CommitGroupNumber, ConsumerGroup, EntityKind, EntityName,
+    ClassName, ClassRule, ClassSettings, CommitGroupNumber, ConsumerGroup, EntityKind, EntityName, Etag,
     ExpiredPosition, HubId, HubSettings, OrderPolicy, OrderSettings, PoisonSession, QueueSettings,
     QueueStatus, Rate, RetryPolicy, SequenceNumber, SessionId, ShardId, SubQueue, Target, TenantClass,
     TenantSettings, Timestamp,
@@ -200,6 +200,7 @@ numbers! {
     Timestamp: |at| at.as_millis(), |millis| Some(Timestamp::from_millis(millis));
     SequenceNumber: |number| number.0, |number| Some(SequenceNumber(number));
     CommitGroupNumber: |number| number.0, |number| Some(CommitGroupNumber(number));
+    Etag: |etag| etag.0, |number| Some(Etag(number));
     HubId: |id| id.0, |id| Some(HubId(id));
     ShardId: |shard| u64::from(shard.0), |number| number.try_into().ok().map(ShardId);
 }

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use peeklock_broker::hubs::{CheckpointBy, Error as HubError, Etag, Ownership};
+use peeklock_broker::hubs::{CheckpointBy, Error as HubError, Ownership};
 use peeklock_broker::{AdminError, Broker, Error};
 use tokio::time::timeout;
 
 use super::{Party, group_name, hub_name};
 use crate::log::{Answer, HubEvent, Owned};
 use crate::scenario::GroupIndex;
+use peeklock_types::Etag;
 
 /// The time after which the caller gives up.
 const PATIENCE: Duration = Duration::from_secs(20);
