@@ -76,11 +76,13 @@ test("the error handler is called when the queue is deleted", async () => {
   const queue = await create();
   const receiver = client.createReceiver(queue);
   const codes = [];
+  const done = [];
   const pump = receiver.subscribe({
-    processMessage: async () => {},
+    processMessage: async (message) => void done.push(message.body),
     processError: async ({ error }) => void codes.push(error.code),
   });
-  await sleep(300);
+  await send(client, queue, "first");
+  await until(() => done.length === 1, "the first message");
   await deleteQueue(broker, queue);
   await until(() => codes.includes("MessagingEntityNotFound"), "the error", 20_000);
   await pump.close();
