@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import pathlib
+import shutil
 import statistics
 
 from broker import POLICIES, PRIORITIES, broker, offset
@@ -83,4 +84,5 @@ if __name__ == "__main__":
     options.add_argument("--seconds", type=int, default=60, help="how long orders come")
     options.add_argument("--out", type=pathlib.Path, default=pathlib.Path("."), help="where to put the plot and what it shows")
     given = options.parse_args()
-    tell_the_story(given.peeklock, given.seconds, given.out)
+    program = shutil.which(given.peeklock) or options.error(f"there is no program {given.peeklock}; name it with --peeklock PATH")
+    tell_the_story(str(pathlib.Path(program).absolute()), given.seconds, given.out)
