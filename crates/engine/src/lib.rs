@@ -19,6 +19,7 @@ mod number_map;
 mod order;
 mod orders;
 mod output;
+mod outstanding;
 mod patch;
 mod plan;
 mod queue;
@@ -50,6 +51,7 @@ pub use order::{
     TENANTS_SHOWN_MAX, TargetView, TenantView, Window,
 };
 pub use output::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Output, Received};
+pub use outstanding::SettlementPace;
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
 pub use peeklock_types::wire::DecodeError;
 pub use queue::NewBody;

@@ -1,10 +1,11 @@
 use std::collections::VecDeque;
 
-use peeklock_types::{OrderSettings, SubQueue, Timestamp, limits};
+use peeklock_types::{OrderSettings, SubQueue, Timestamp};
 
 use crate::agenda::Address;
 use crate::message::{ReceiveMode, ReceiverId};
 use crate::number_map::NumberMap;
+use crate::outstanding::SettlementPace;
 use crate::queue::SessionSlot;
 
 /// The receivers of a shard. They are kept only in memory: after a restart receivers attach again.
@@ -35,32 +36,19 @@ pub(crate) struct Receiver {
     bound: Option<Bound>,
 }
 
-/// The limit of unsettled messages of a receiver. A receiver that prefetches keeps messages from others while more
-/// urgent ones arrive. So in a queue with an order it holds no more messages than it settles soon.
+/// The limit of unsettled messages of a receiver.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     /// The smallest value of the limit.
     least: u32,
     /// The number of messages that the receiver holds.
     held: u32,
-    /// The current time window, the number of messages settled in it, and the number settled in the window before.
-    window: u64,
-    settled: u32,
-    settled_before: u32,
+    pace: SettlementPace,
 }
 
 impl Bound {
-    fn turn_to(&mut self, now: Timestamp) {
-        let window = now.as_millis() / limits::OUTSTANDING_HORIZON_MS;
-        if window > self.window {
-            self.settled_before = if window == self.window + 1 { self.settled } else { 0 };
-            (self.window, self.settled) = (window, 0);
-        }
-    }
-
     fn has_room(&self) -> bool {
-        let most = self.settled.max(self.settled_before).min(limits::OUTSTANDING_MAX).max(self.least);
-        self.held < most
+        self.held < self.pace.limit(self.least)
     }
 }
 
@@ -98,7 +86,7 @@ impl Receiver {
             && self.place == Place::Queue
             && self.address.sub_queue == SubQueue::Main;
         let least = order.filter(|_| is_bounded).map(|order| order.max_outstanding);
-        let none = Bound { least: 0, held: 0, window: 0, settled: 0, settled_before: 0 };
+        let none = Bound { least: 0, held: 0, pace: SettlementPace::default() };
         self.bound = least.map(|least| Bound { least, ..self.bound.unwrap_or(none) });
     }
 
@@ -114,7 +102,7 @@ impl Receiver {
     /// Like `has_room`, at a time that may be long after the last settlement.
     pub(crate) fn has_room_at(&mut self, now: Timestamp) -> bool {
         if let Some(bound) = &mut self.bound {
-            bound.turn_to(now);
+            bound.pace.turn_to(now);
         }
         self.has_room()
     }
@@ -126,7 +114,7 @@ impl Receiver {
     /// Counts one more held message.
     pub(crate) fn hold(&mut self, now: Timestamp) {
         if let Some(bound) = &mut self.bound {
-            bound.turn_to(now);
+            bound.pace.turn_to(now);
             bound.held += 1;
         }
     }
@@ -139,7 +127,9 @@ impl Receiver {
         let had_room = self.has_room_at(now);
         if let Some(bound) = &mut self.bound {
             bound.held = bound.held.saturating_sub(1);
-            bound.settled += u32::from(!is_returned);
+            if !is_returned {
+                bound.pace.count(now);
+            }
         }
         !had_room && self.has_room()
     }

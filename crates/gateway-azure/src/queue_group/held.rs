@@ -1,10 +1,9 @@
 //! The locks of a queue group link: the member of each lock, and the limit on their number.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Duration;
 
-use peeklock_broker::engine::Settlement;
-use peeklock_types::{LockToken, Timestamp, limits};
+use peeklock_broker::engine::{Settlement, SettlementPace};
+use peeklock_types::{LockToken, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::connection::link::EntityRef;
@@ -46,15 +45,7 @@ pub(crate) struct HeldLocks {
     live: BTreeSet<(Timestamp, [u8; 16])>,
     /// The expired locks, oldest first. May contain some that were settled or renewed.
     run_out: VecDeque<LockToken>,
-    pace: Pace,
-}
-
-/// Counts the settlements of the last interval.
-#[derive(Default)]
-struct Pace {
-    since: Timestamp,
-    count: u32,
-    before: u32,
+    pace: SettlementPace,
 }
 
 impl HeldLocks {
@@ -85,16 +76,16 @@ impl HeldLocks {
         lock.until = until;
     }
 
-    /// Returns how many more locks the peer may hold. The limit is `max` or the number of recent settlements, if that
-    /// is larger.
-    pub(crate) fn room(&mut self, now: Timestamp, max: u32) -> u32 {
+    /// Returns how many more locks the peer may hold. `least` is the smallest value of the limit.
+    pub(crate) fn room(&mut self, now: Timestamp, least: u32) -> u32 {
         while let Some((_, token)) = self.live.first().filter(|(until, _)| *until <= now) {
             self.run_out.push_back(LockToken::from_bytes(*token));
             self.live.pop_first();
         }
         self.forget_run_out();
         let held = u32::try_from(self.live.len()).unwrap_or(u32::MAX);
-        max.max(self.pace.of(now)).saturating_sub(held)
+        self.pace.turn_to(now);
+        self.pace.limit(least).saturating_sub(held)
     }
 
     /// Drops the oldest expired locks above the limit, because a peer may never settle them.
@@ -113,28 +104,6 @@ impl HeldLocks {
     /// Returns the time at which the next lock expires.
     pub(crate) fn next_end(&self) -> Option<Timestamp> {
         self.live.first().map(|(until, _)| *until)
-    }
-}
-
-impl Pace {
-    const SPAN: Duration = limits::OUTSTANDING_HORIZON;
-
-    fn roll(&mut self, now: Timestamp) {
-        let passed = now.since(self.since);
-        if passed >= Self::SPAN {
-            self.before = if passed < 2 * Self::SPAN { self.count } else { 0 };
-            (self.since, self.count) = (now, 0);
-        }
-    }
-
-    fn count(&mut self, now: Timestamp) {
-        self.roll(now);
-        self.count = self.count.saturating_add(1);
-    }
-
-    fn of(&mut self, now: Timestamp) -> u32 {
-        self.roll(now);
-        self.before.max(self.count)
     }
 }
 
