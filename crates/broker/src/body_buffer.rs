@@ -34,10 +34,10 @@ impl BodyBuffer {
         self.bytes.truncate(len - self.removed_bytes);
     }
 
-    /// Returns a body; an empty slice if its bytes were taken.
-    pub(crate) fn get(&self, range: &Range<usize>) -> &[u8] {
-        let start = range.start.checked_sub(self.removed_bytes);
-        start.and_then(|start| self.bytes.get(start..start + range.len())).unwrap_or_default()
+    /// Returns a body, or `None` if its bytes were taken.
+    pub(crate) fn get(&self, range: &Range<usize>) -> Option<&[u8]> {
+        let start = range.start.checked_sub(self.removed_bytes)?;
+        self.bytes.get(start..start.checked_add(range.len())?)
     }
 
     /// Returns the number of bytes that stay allocated as long as any range of the buffer is in use.
@@ -45,12 +45,11 @@ impl BodyBuffer {
         self.removed_bytes + self.bytes.capacity()
     }
 
-    /// Removes a range, and everything in front of it, from the buffer.
-    pub(crate) fn take(&mut self, range: &Range<usize>) -> BytesMut {
-        let in_front = (range.start - self.removed_bytes).min(self.bytes.len());
-        self.bytes.advance(in_front);
-        let taken = self.bytes.split_to(range.len().min(self.bytes.len()));
-        self.removed_bytes += in_front + taken.len();
-        taken
+    /// Removes a range, and everything in front of it, from the buffer. Returns `None` if its bytes were taken.
+    pub(crate) fn take(&mut self, range: &Range<usize>) -> Option<BytesMut> {
+        self.get(range)?;
+        self.bytes.advance(range.start - self.removed_bytes);
+        self.removed_bytes = range.end;
+        Some(self.bytes.split_to(range.len()))
     }
 }

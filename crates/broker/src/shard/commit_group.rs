@@ -86,7 +86,8 @@ impl CommitGroupBuilder {
     }
 
     pub(crate) fn truncate(&mut self, mark: usize) {
-        self.taken.end = self.taken.start + mark.saturating_sub(self.own_bytes());
+        let kept_bytes = mark.saturating_sub(self.own_bytes()).min(self.taken.len());
+        self.taken.end = self.taken.start + kept_bytes;
         while mark < self.parts_bytes
             && let Some(last) = self.parts.pop()
         {
@@ -106,20 +107,29 @@ impl CommitGroupBuilder {
         self.batch = BodyBuffer::default();
     }
 
-    /// Returns a body of the batch that is not in a finished group.
+    /// Returns a body of the batch that was not added yet.
     pub(crate) fn batch_body(&self, range: &Range<usize>) -> &[u8] {
-        self.batch.get(range)
+        self.batch.get(range).unwrap_or_default()
     }
 
     /// Adds a body of the batch. Consecutive bodies stay together in the batch's buffer.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a body is added twice, or after a later one: its bytes may have left the buffer, and a message without
+    /// its body must not be stored.
     pub(crate) fn put_batch_body(&mut self, range: &Range<usize>) -> Result<BodyRef, Full> {
-        if self.taken.is_empty() || range.start != self.taken.end.next_multiple_of(BodyRef::ALIGNMENT) {
-            let place = self.next_place()?;
-            self.taken = range.clone();
+        let is_next =
+            !self.taken.is_empty() && range.start == self.taken.end.next_multiple_of(BodyRef::ALIGNMENT);
+        if is_next {
+            let place = self.place_at(self.own_bytes() + range.start - self.taken.start)?;
+            self.taken.end = range.end;
             return Ok(place);
         }
-        let place = self.place_at(self.own_bytes() + range.start - self.taken.start)?;
-        self.taken.end = range.end;
+        assert!(range.start >= self.taken.end, "a body of a batch is added once and in order");
+        let place = self.next_place()?;
+        assert!(self.batch.get(range).is_some(), "a body of a batch is added once and in order");
+        self.taken = range.clone();
         Ok(place)
     }
 
@@ -127,10 +137,13 @@ impl CommitGroupBuilder {
     /// of its memory would be wasted: a part keeps the whole buffer in memory.
     fn close_taken(&mut self) {
         let taken = std::mem::replace(&mut self.taken, 0..0);
+        if taken.is_empty() {
+            return;
+        }
         if taken.len() < PART_BYTES_MIN || taken.len() < self.batch.allocated_bytes() / 2 {
-            self.bodies.put_slice(self.batch.get(&taken));
+            self.bodies.put_slice(self.batch.get(&taken).expect("taken ranges are in the buffer"));
         } else {
-            let part = self.batch.take(&taken);
+            let part = self.batch.take(&taken).expect("taken ranges are in the buffer");
             self.push_part(part);
         }
     }
@@ -253,7 +266,7 @@ mod tests {
 
     fn body(random: &mut fastrand::Rng) -> Vec<u8> {
         let len_max = [40, 400, 9000][random.usize(..3)];
-        let len = random.usize(1..len_max);
+        let len = random.usize(..len_max);
         std::iter::repeat_with(|| random.u8(..)).take(len).collect()
     }
 
@@ -270,30 +283,40 @@ mod tests {
         (buffer, ranges)
     }
 
-    /// Executes one batch. Some bodies are added and removed again, some groups end within the batch.
+    /// Executes one batch in steps of one to four bodies. Some steps are removed again, some bodies are skipped, and some
+    /// groups end within the batch.
     fn execute(
         random: &mut fastrand::Rng,
         group: &mut CommitGroupBuilder,
         written: &mut Written,
-        bodies: Vec<Vec<u8>>,
+        bodies: &[Vec<u8>],
     ) {
-        let (buffer, ranges) = buffer_of(&bodies);
+        let (buffer, ranges) = buffer_of(bodies);
         group.start_batch(buffer);
-        for (body, range) in bodies.into_iter().zip(&ranges) {
+        let mut rest: Vec<_> = bodies.iter().zip(&ranges).collect();
+        while !rest.is_empty() {
+            let step: Vec<_> = rest.drain(..random.usize(1..=4).min(rest.len())).collect();
+            if random.u8(..8) == 0 {
+                continue;
+            }
             let mark = group.mark();
-            assert_eq!(group.batch_body(range), body);
-            let place = match random.u8(..8) {
-                0 => group.put_part(BytesMut::from(&body[..])),
-                1 => group.put_body(&body),
-                _ => group.put_batch_body(range),
+            let put = |(body, range): (&Vec<u8>, &Range<usize>)| {
+                assert_eq!(group.batch_body(range), body);
+                let place = match random.u8(..12) {
+                    0 => group.put_part(BytesMut::from(&body[..])),
+                    1 => group.put_body(body),
+                    _ => group.put_batch_body(range),
+                };
+                (place.unwrap(), body.clone())
             };
-            match random.u8(..6) {
-                0 => group.truncate(mark),
-                1 => {
-                    written.bodies.push((place.unwrap(), body));
-                    written.finish(group);
-                }
-                _ => written.bodies.push((place.unwrap(), body)),
+            let added: Vec<_> = step.into_iter().map(put).collect();
+            if random.u8(..6) == 0 {
+                group.truncate(mark);
+                continue;
+            }
+            written.bodies.extend(added);
+            if random.u8(..6) == 0 {
+                written.finish(group);
             }
         }
         group.end_batch();
@@ -306,8 +329,8 @@ mod tests {
             let mut group = CommitGroupBuilder::new(CommitGroupNumber(1));
             let mut written = Written::default();
             for _ in 0..random.usize(1..6) {
-                let bodies = std::iter::repeat_with(|| body(&mut random)).take(30).collect();
-                execute(&mut random, &mut group, &mut written, bodies);
+                let bodies: Vec<_> = std::iter::repeat_with(|| body(&mut random)).take(30).collect();
+                execute(&mut random, &mut group, &mut written, &bodies);
             }
             written.finish(&mut group);
             written.check(seed);
@@ -318,7 +341,7 @@ mod tests {
     /// part of the group.
     fn parts_of(bodies: &[Vec<u8>], taken: Range<usize>) -> (usize, Vec<Range<usize>>) {
         let (buffer, ranges) = buffer_of(bodies);
-        let start = buffer.get(&ranges[0]).as_ptr().addr();
+        let start = buffer.get(&ranges[0]).unwrap().as_ptr().addr();
         let mut group = CommitGroupBuilder::new(CommitGroupNumber(1));
         group.start_batch(buffer);
         for range in &ranges[taken] {
@@ -344,5 +367,27 @@ mod tests {
         let bodies = vec![vec![7; 1000]; 100];
         let (_, parts) = parts_of(&bodies, 0..20);
         assert_eq!(parts.len(), 1, "the bodies are copied behind the header");
+    }
+
+    #[test]
+    #[should_panic(expected = "once and in order")]
+    fn a_body_is_not_added_twice() {
+        let (buffer, ranges) = buffer_of(&[vec![1; 9000], vec![2; 9000]]);
+        let mut group = CommitGroupBuilder::new(CommitGroupNumber(1));
+        group.start_batch(buffer);
+        for range in [&ranges[0], &ranges[1], &ranges[1]] {
+            let _ = group.put_batch_body(range);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "once and in order")]
+    fn a_body_is_not_added_after_a_later_one() {
+        let (buffer, ranges) = buffer_of(&[vec![1; 9000], vec![2; 9000]]);
+        let mut group = CommitGroupBuilder::new(CommitGroupNumber(1));
+        group.start_batch(buffer);
+        for range in [&ranges[1], &ranges[0]] {
+            let _ = group.put_batch_body(range);
+        }
     }
 }
