@@ -126,18 +126,31 @@ impl Keeper {
         segment.size_bytes == self.shared.config.segment_bytes && spare_count < self.spares_most()
     }
 
-    /// Returns the largest number of spares. When space is short, spares are given up.
+    /// Returns the largest number of spares. Under load the log grows to its limit, shrinks with each snapshot, and grows
+    /// again, so it keeps the segments for that. When space is short, spares are given up.
     fn spares_most(&self) -> usize {
         let config = &self.shared.config;
-        if self.shared.space() < Space::RejectSends { config.spares_max } else { config.spares_min }
+        if self.shared.space() >= Space::RejectSends {
+            return config.spares_min;
+        }
+        let live_bytes = locked(&self.shared.ring).live_bytes();
+        let regrown_count = self.ring_bytes_limit().saturating_sub(live_bytes) / config.segment_bytes;
+        config.spares_max.max(usize::try_from(regrown_count).unwrap_or(usize::MAX))
+    }
+
+    /// Returns the size of the log above which owners must give up the oldest groups.
+    fn ring_bytes_limit(&self) -> u64 {
+        let config = &self.shared.config;
+        config.total_bytes_max.map_or(config.ring_bytes, |max| config.ring_bytes.min(max / 2))
     }
 
     fn shed_spares(&self) -> io::Result<()> {
         let Shared { disk, layout, ring, .. } = &*self.shared;
         loop {
+            let most = self.spares_most();
             let surplus = {
                 let mut ring = locked(ring);
-                if ring.spares.len() > self.spares_most() { ring.spares.pop_back() } else { None }
+                if ring.spares.len() > most { ring.spares.pop_back() } else { None }
             };
             let Some(surplus) = surplus else { return Ok(()) };
             disk.remove(&layout.segment(surplus.id))?;
@@ -277,8 +290,7 @@ impl Keeper {
     /// Requests that owners give up the oldest groups. Groups of idle shards keep old segments in use as much as those
     /// of busy shards, so the request goes to every owner.
     fn ask_owners(&self) {
-        let config = &self.shared.config;
-        let limit = config.total_bytes_max.map_or(config.ring_bytes, |max| config.ring_bytes.min(max / 2));
+        let limit = self.ring_bytes_limit();
         let ring = locked(&self.shared.ring);
         let live = ring.live_bytes();
         let mut excess = live.saturating_sub(limit);

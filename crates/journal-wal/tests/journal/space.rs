@@ -61,6 +61,27 @@ fn a_trimmed_log_reuses_a_few_files() {
 }
 
 #[test]
+fn a_log_that_grows_and_shrinks_keeps_its_segments() {
+    let disk = SimDisk::new();
+    let config = WalConfig { ring_bytes: 16 * tiny().segment_bytes, ..tiny() };
+    let (journal, mut driver) = open(&disk, config);
+    let (mut log, _) = now(journal.open(ShardId(0))).unwrap();
+    let mut counts = Vec::new();
+    for _ in 0..4 {
+        for _ in 0..12 * 7 {
+            append(&mut log, &mut driver, 3000).unwrap();
+        }
+        let grown = wal_files(&disk).len();
+        let_go(&mut log);
+        driver.keep();
+        counts.push((grown, wal_files(&disk).len()));
+    }
+    let (grown, shrunk) = counts[1];
+    assert!(grown > 12 && shrunk == grown, "segments should be reused, not removed: {counts:?}");
+    assert_eq!(counts[3], counts[2], "the log should need no new segment");
+}
+
+#[test]
 fn an_idle_shard_is_asked_to_give_up_the_oldest_segment() {
     let disk = SimDisk::new();
     let (journal, mut driver) = open(&disk, tiny());
