@@ -9,7 +9,6 @@ mod describe;
 mod events;
 mod explain;
 mod filter;
-mod group;
 mod hub;
 mod key;
 mod options;
@@ -17,6 +16,7 @@ mod order;
 mod peek;
 mod property;
 mod queue;
+mod queue_group;
 mod receive;
 mod report;
 mod rule;
@@ -69,7 +69,7 @@ enum Command {
     Topic(topic::Arguments),
     Subscription(subscription::Arguments),
     Rule(rule::Arguments),
-    Group(group::Arguments),
+    Group(queue_group::Arguments),
     Hub(hub::Arguments),
     Checkpoint(checkpoint::Arguments),
     Events(events::Arguments),
@@ -114,7 +114,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             Command::Topic(arguments) => topic::run(arguments).await,
             Command::Subscription(arguments) => subscription::run(arguments).await,
             Command::Rule(arguments) => rule::run(arguments).await,
-            Command::Group(arguments) => group::run(arguments).await,
+            Command::Group(arguments) => queue_group::run(arguments).await,
             Command::Hub(arguments) => hub::run(arguments).await,
             Command::Checkpoint(arguments) => checkpoint::run(arguments).await,
             Command::Events(arguments) => events::run(arguments).await,

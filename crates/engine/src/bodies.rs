@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use peeklock_types::{
-    BodyRange, BodyRef, CommitGroupNumber, EntityKind, EntityName, SequenceNumber, SubQueue,
+    BodyRange, BodyRef, CommitGroupNumber, EntityKind, EntityName, SequenceNumber, StoredBody, SubQueue,
 };
 
 use crate::engine::Engine;
 use crate::fact::Fact;
 use crate::message::EntityId;
-use crate::output::{ColdBody, Output};
-use crate::queue::{MessageRow, Queue, cold};
+use crate::output::Output;
+use crate::queue::{MessageRow, Queue, standalone};
 
 /// A body that a message still needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,17 +86,19 @@ impl Engine {
     }
 
     /// Returns every standalone body once. The broker reports them to the journal after recovery.
-    pub fn standalone_bodies(&self) -> impl Iterator<Item = ColdBody> {
+    pub fn standalone_bodies(&self) -> impl Iterator<Item = StoredBody> {
         let mut seen = BTreeSet::new();
         let bodies = self.all_standalone_bodies();
         bodies.filter(move |body| !self.shared.is_shared(body.place) || seen.insert(body.place))
     }
 
-    fn all_standalone_bodies(&self) -> impl Iterator<Item = ColdBody> {
+    fn all_standalone_bodies(&self) -> impl Iterator<Item = StoredBody> {
         let parts = self.names.values().filter_map(|entity| self.queues.get(entity));
         let parts = parts.flat_map(|queue| queue.parts());
-        let parts = parts.filter(|part| part.messages.cold_count() > 0);
-        parts.flat_map(|part| part.messages.iter_from(SequenceNumber(0)).filter_map(|(_, entry)| cold(entry)))
+        let parts = parts.filter(|part| part.messages.standalone_count() > 0);
+        parts.flat_map(|part| {
+            part.messages.iter_from(SequenceNumber(0)).filter_map(|(_, entry)| standalone(entry))
+        })
     }
 
     fn bodies_in_groups(&mut self, upto: CommitGroupNumber, max: usize) -> Vec<LiveBody> {
@@ -170,7 +172,7 @@ fn collect_standalone_bodies(
     found: &mut Vec<LiveBody>,
 ) -> Option<SequenceNumber> {
     let messages = &queue.part(sub_queue).messages;
-    if messages.cold_count() == 0 {
+    if messages.standalone_count() == 0 {
         return None;
     }
     for (number, entry) in messages.iter_from(from) {

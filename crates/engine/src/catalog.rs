@@ -3,15 +3,15 @@
 use std::ops::Bound;
 
 use peeklock_filter::Rule;
-use peeklock_types::{EntityKind, EntityName, QueueSettings, Timestamp};
+use peeklock_types::{EntityKind, EntityName, QueueSettings, StoredBody, Timestamp};
 
 use crate::engine::{Engine, FACTS_PER_CALL_MAX};
 use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::{EntityId, Metadata, ReceiverId};
 use crate::order::Classifier;
-use crate::output::{CloseReason, ColdBody, Output};
-use crate::queue::{Queue, cold};
+use crate::output::{CloseReason, Output};
+use crate::queue::{Queue, standalone};
 use crate::wire::kept;
 
 /// The properties of a queue that are available without a visit to its messages.
@@ -289,7 +289,7 @@ impl Engine {
     pub(crate) fn remove_queue(
         &mut self,
         entity: EntityId,
-        freed: &mut Vec<ColdBody>,
+        freed: &mut Vec<StoredBody>,
     ) -> Result<(), ReplayError> {
         let mut queue = self.queues.remove(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
         self.names.remove(&queue.name);
@@ -297,9 +297,10 @@ impl Engine {
         self.agenda.forget(&mut queue);
         self.transfers.forget(entity);
         for part in queue.parts() {
-            if part.messages.cold_count() > 0 {
-                freed
-                    .extend(part.messages.iter_from(Default::default()).filter_map(|(_, entry)| cold(entry)));
+            if part.messages.standalone_count() > 0 {
+                freed.extend(
+                    part.messages.iter_from(Default::default()).filter_map(|(_, entry)| standalone(entry)),
+                );
             }
         }
         Ok(())

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use peeklock_filter::Cost;
 use peeklock_types::{
-    EntityKind, EntityName, LockToken, Placement, SequenceNumber, SessionId, SubQueue, Timestamp,
+    EntityKind, EntityName, LockToken, Placement, SequenceNumber, SessionId, StoredBody, SubQueue, Timestamp,
 };
 
 use crate::agenda::Agenda;
@@ -12,7 +12,7 @@ use crate::error::{Error, ReplayError};
 use crate::fact::Fact;
 use crate::message::{EntityId, Message, NewMessage, ReceiverId, Settlement};
 use crate::number_map::NumberMap;
-use crate::output::{ColdBody, Output};
+use crate::output::Output;
 use crate::queue::{MessageRow, Queue};
 use crate::receivers::Receivers;
 use crate::shared::Shared;
@@ -232,7 +232,7 @@ impl Engine {
 
     /// Applies a fact that was read from the journal. After an error the engine must not be used further.
     pub fn apply(&mut self, fact: &Fact) -> Result<(), ReplayError> {
-        // After replay the owner counts the cold bodies again, so the freed ones are not reported.
+        // After replay the owner counts the standalone bodies again, so the freed ones are not reported.
         let mut freed = Vec::new();
         self.apply_fact(fact, &mut freed)?;
         self.shared.release(&mut freed);
@@ -241,11 +241,11 @@ impl Engine {
 
     /// Reduces a list of released bodies to those that no other message uses. The caller passes all of
     /// [`Output::freed`], once.
-    pub fn unshare(&mut self, freed: &mut Vec<ColdBody>) {
+    pub fn unshare(&mut self, freed: &mut Vec<StoredBody>) {
         self.shared.release(freed);
     }
 
-    pub(crate) fn apply_fact(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
+    pub(crate) fn apply_fact(&mut self, fact: &Fact, freed: &mut Vec<StoredBody>) -> Result<(), ReplayError> {
         match fact {
             Fact::QueueCreated { entity, name, kind, settings, created_at } => {
                 let expected = self.next_entity;
@@ -272,7 +272,7 @@ impl Engine {
         }
     }
 
-    fn apply_to_queue(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
+    fn apply_to_queue(&mut self, fact: &Fact, freed: &mut Vec<StoredBody>) -> Result<(), ReplayError> {
         let entity = fact.entity().unwrap_or_default();
         let queue = self.queues.get_mut(&entity).ok_or(ReplayError::NoSuchEntity { entity })?;
         self.transfers.check(fact)?;

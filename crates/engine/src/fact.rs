@@ -192,7 +192,7 @@ pub enum Fact {
         source: ShardId,
         number: u64,
     },
-    /// The body was copied from `from` to the cold segment at `to`.
+    /// The body was copied from `from` to a place of its own at `to`.
     Moved {
         entity: EntityId,
         sequence_number: SequenceNumber,

@@ -50,7 +50,7 @@ pub use order::{
     ClassView, ExplainedMessage, HISTOGRAM_BOUNDS_MS, Histogram, LaneKey, OrderView, Rank, Ranking,
     TENANTS_SHOWN_MAX, TargetView, TenantView, Window,
 };
-pub use output::{Accepted, CloseReason, Closed, ColdBody, Delivery, Drained, HeldSession, Output, Received};
+pub use output::{Accepted, CloseReason, Closed, Delivery, Drained, HeldSession, Output, Received};
 pub use outstanding::SettlementPace;
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
 pub use peeklock_types::wire::DecodeError;

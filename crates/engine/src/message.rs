@@ -29,8 +29,8 @@ pub enum ReceiveMode {
     ReceiveAndDelete,
 }
 
-/// A message to enqueue. Its bytes go into the same commit group as the fact that it was enqueued, or are in a cold
-/// segment.
+/// A message to enqueue. Its bytes go into the same commit group as the fact that it was enqueued, or are a
+/// standalone body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMessage {
     pub body: BodyRef,

@@ -1,4 +1,4 @@
-use peeklock_types::{BodyRef, LockToken, SessionId, SubQueue, Timestamp};
+use peeklock_types::{LockToken, SessionId, StoredBody, SubQueue, Timestamp};
 
 use crate::fact::Fact;
 use crate::message::{EntityId, Message, ReceiverId};
@@ -21,9 +21,9 @@ pub struct Output {
     pub accepted: Vec<Accepted>,
     /// Receivers that the engine has detached.
     pub closed: Vec<Closed>,
-    /// Bodies in cold segments that no message needs any more. A receive-and-delete delivery of the same output may
+    /// Standalone bodies that no message needs any more. A receive-and-delete delivery of the same output may
     /// still have to read them.
-    pub freed: Vec<ColdBody>,
+    pub freed: Vec<StoredBody>,
 }
 
 impl Output {
@@ -103,11 +103,4 @@ pub enum CloseReason {
     SessionLockLost,
     /// No session became free in time.
     NoSession,
-}
-
-/// A body in a cold segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ColdBody {
-    pub place: BodyRef,
-    pub size_bytes: u32,
 }

@@ -1,21 +1,20 @@
 //! Bodies that several messages share: the copies of one message in the subscriptions of a topic.
 //!
-//! A body in the log stays as long as any message needs its commit group, so it needs no count. A body in a cold
-//! segment is freed when its last message is gone.
+//! A body in the log stays as long as any message needs its commit group, so it needs no count. A standalone
+//! body is freed when its last message is gone.
 
 use std::collections::BTreeMap;
 
-use peeklock_types::BodyRef;
 use peeklock_types::wire::tags::stored_share;
 use peeklock_types::wire::{put_fixed, put_number, put_sized};
+use peeklock_types::{BodyRef, StoredBody};
 
 use crate::number_map::NumberMap;
-use crate::output::ColdBody;
 use crate::wire::{DecodeError, Decoder};
 
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// For each body in a cold segment, the number of messages that share it, minus one.
+    /// For each standalone body, the number of messages that share it, minus one.
     extra: BTreeMap<u64, u64>,
     /// The new place of a body that other messages may still have at the old place, and the reverse. The map need not
     /// survive a restart: without it the body is copied once more.
@@ -33,7 +32,7 @@ impl Shared {
     }
 
     /// Removes one message from each of these bodies. Keeps in the list the bodies that have no message left.
-    pub(crate) fn release(&mut self, freed: &mut Vec<ColdBody>) {
+    pub(crate) fn release(&mut self, freed: &mut Vec<StoredBody>) {
         if self.extra.is_empty() && self.copied.is_empty() {
             return;
         }

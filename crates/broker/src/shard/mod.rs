@@ -349,8 +349,7 @@ impl<L: Log> Shard<L> {
             }
         }
         self.state.engine.unshare(&mut self.output.freed);
-        let freed = self.output.freed.drain(..);
-        self.held.free(freed.map(|body| StoredBody { place: body.place, size_bytes: body.size_bytes }));
+        self.held.free(self.output.freed.drain(..));
     }
 
     /// Combines the deliveries to each receiver into one run. Within a run they keep their order.

@@ -1,7 +1,9 @@
 //! The only code that changes a queue's durable state, live and in replay.
 
 use bytes::Bytes;
-use peeklock_types::{BodyRef, EntityKind, EntityName, PoisonSession, SequenceNumber, SubQueue, Timestamp};
+use peeklock_types::{
+    BodyRef, EntityKind, EntityName, PoisonSession, SequenceNumber, StoredBody, SubQueue, Timestamp,
+};
 
 use super::messages::{Misfit, Moving, Unlock};
 use super::table::{Marks, MessageRow};
@@ -9,11 +11,10 @@ use super::{Messages, NUMBERS_PER_MESSAGE, Queue, SEQUENCE_NUMBER_MAX};
 use crate::error::ReplayError;
 use crate::fact::Fact;
 use crate::message::{Attributes, Details, EntityId, MessageState, Transfer, TransferReason};
-use crate::output::ColdBody;
 use crate::patch::{Patch, PatchPart};
 
 impl Queue {
-    pub(crate) fn apply(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), ReplayError> {
+    pub(crate) fn apply(&mut self, fact: &Fact, freed: &mut Vec<StoredBody>) -> Result<(), ReplayError> {
         let entity = self.entity;
         match *fact {
             // Most facts are of these kinds, so they are matched first.
@@ -100,7 +101,11 @@ impl Queue {
     }
 
     /// Applies a fact about one message.
-    fn apply_step(&mut self, fact: &Fact, freed: &mut Vec<ColdBody>) -> Result<(), (Misfit, SequenceNumber)> {
+    fn apply_step(
+        &mut self,
+        fact: &Fact,
+        freed: &mut Vec<StoredBody>,
+    ) -> Result<(), (Misfit, SequenceNumber)> {
         let number = number_of(fact);
         // Only these facts and transfers can put a message outside of the main queue.
         self.uses_asides = true;
@@ -309,7 +314,7 @@ impl Queue {
         number: SequenceNumber,
         body: BodyRef,
         size_bytes: u32,
-    ) -> Result<Option<ColdBody>, ReplayError> {
+    ) -> Result<Option<StoredBody>, ReplayError> {
         self.note_later_body(number, body)?;
         self.main.messages.replace_body(number, body, size_bytes).map_err(at(self.entity, number))
     }

@@ -3,7 +3,7 @@
 //! Such a message is neither dropped nor delivered as if nothing had happened: it is dead-lettered, with an empty body
 //! and a reason that describes the damage. The space of the body is free then.
 
-use peeklock_types::{BodyRef, EntityKind, SequenceNumber, SubQueue, Timestamp, limits};
+use peeklock_types::{BodyRef, EntityKind, SequenceNumber, StoredBody, SubQueue, Timestamp, limits};
 
 use super::Queue;
 use super::forward::reason;
@@ -11,7 +11,7 @@ use super::messages::{Misfit, Unlock};
 use crate::engine::Engine;
 use crate::fact::Fact;
 use crate::message::{EntityId, MessageState};
-use crate::output::{ColdBody, Output};
+use crate::output::Output;
 use crate::patch::Patch;
 
 const REASON_BODY_DAMAGED: &str = "BodyDamaged";
@@ -59,7 +59,7 @@ impl Queue {
         number: SequenceNumber,
         body: BodyRef,
         patch: &Patch,
-        freed: &mut Vec<ColdBody>,
+        freed: &mut Vec<StoredBody>,
     ) -> Result<(), Misfit> {
         let from = self.sub_queue_of(number).ok_or(Misfit::Missing)?;
         self.uses_asides = true;

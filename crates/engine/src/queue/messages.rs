@@ -10,18 +10,17 @@ mod tally;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use peeklock_types::{CommitGroupNumber, LockToken, SequenceNumber, SessionId, Timestamp};
+use peeklock_types::{CommitGroupNumber, LockToken, SequenceNumber, SessionId, StoredBody, Timestamp};
 
 use self::order::came;
 use self::tally::Tally;
-use super::cold;
 use super::locks::{Lock, Locks};
 use super::sessions::{Holder, LazySessions, Look, SessionSlot, Sessions};
+use super::standalone;
 use super::table::{Marks, MessageRow, Table};
 use super::waiting::Waiting;
 use crate::message::{Details, Message, MessageState};
 use crate::order::{Order, Pick};
-use crate::output::ColdBody;
 use crate::patch::{Patch, PatchPart};
 
 #[derive(Debug)]
@@ -43,7 +42,7 @@ pub(crate) struct Messages {
     tally: Tally,
     /// Bodies in the log that are out of order.
     strays: BTreeSet<(CommitGroupNumber, u64)>,
-    /// The body of every message before this number is in a cold segment or a stray. The number only shortens the
+    /// The body of every message before this number is standalone or a stray. The number only shortens the
     /// search, see `oldest_in_log`.
     log_from: u64,
 }
@@ -154,8 +153,8 @@ impl Messages {
         self.sessions.has_work(is_blocked)
     }
 
-    pub(crate) fn cold_count(&self) -> u64 {
-        self.tally.cold
+    pub(crate) fn standalone_count(&self) -> u64 {
+        self.tally.standalone
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
@@ -412,9 +411,9 @@ impl Messages {
         Ok(Moving { entry, patch: patch.unwrap_or_default(), details, session })
     }
 
-    /// Deletes a message. Returns its body if the body is in a cold segment.
+    /// Deletes a message. Returns its body if the body is standalone.
     #[inline]
-    pub(crate) fn discard(&mut self, number: SequenceNumber) -> Result<Option<ColdBody>, Misfit> {
+    pub(crate) fn discard(&mut self, number: SequenceNumber) -> Result<Option<StoredBody>, Misfit> {
         let entry = *self.get(number).ok_or(Misfit::Missing)?;
         self.take_out(number, &entry);
         if entry.marks.has(Marks::PATCHED) {
@@ -426,7 +425,7 @@ impl Messages {
         if let Some(slot) = entry.session {
             self.leave_session(slot, number, &entry);
         }
-        Ok(cold(&entry))
+        Ok(standalone(&entry))
     }
 
     /// Removes a message from all indexes except its session and its details.

@@ -23,7 +23,8 @@ use std::collections::VecDeque;
 
 use peeklock_filter::{Rule, RuleName};
 use peeklock_types::{
-    CommitGroupNumber, EntityKind, EntityName, EntityPath, QueueSettings, SequenceNumber, SubQueue, Timestamp,
+    CommitGroupNumber, EntityKind, EntityName, EntityPath, QueueSettings, SequenceNumber, StoredBody,
+    SubQueue, Timestamp,
 };
 
 pub(crate) use forward::reason;
@@ -38,7 +39,7 @@ use crate::catalog::Counts;
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{EntityId, Metadata, ReceiverId};
-use crate::output::{ColdBody, Output};
+use crate::output::Output;
 
 /// The largest sequence number, because sequence numbers are signed 64-bit numbers on the wire.
 pub(crate) const SEQUENCE_NUMBER_MAX: SequenceNumber = SequenceNumber(i64::MAX as u64);
@@ -232,7 +233,7 @@ impl Queue {
     }
 }
 
-/// Returns the body of `entry` if it is in a cold segment.
-pub(crate) fn cold(entry: &MessageRow) -> Option<ColdBody> {
-    entry.body.is_standalone().then_some(ColdBody { place: entry.body, size_bytes: entry.size_bytes })
+/// Returns the body of `entry` if it is standalone.
+pub(crate) fn standalone(entry: &MessageRow) -> Option<StoredBody> {
+    entry.body.is_standalone().then_some(StoredBody { place: entry.body, size_bytes: entry.size_bytes })
 }

@@ -1,12 +1,12 @@
 //! Deletes many messages at once.
 
-use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
+use peeklock_types::{SequenceNumber, StoredBody, SubQueue, Timestamp};
 
-use super::{MessageRow, Queue, SessionSlot, cold};
+use super::{MessageRow, Queue, SessionSlot, standalone};
 use crate::engine::FACTS_PER_CALL_MAX;
 use crate::fact::Fact;
 use crate::message::MessageState;
-use crate::output::{ColdBody, Output};
+use crate::output::Output;
 
 impl Queue {
     /// Deletes the first `count_max` messages that were enqueued before `before` and are neither locked nor scheduled.
@@ -60,7 +60,7 @@ impl Queue {
         sub_queue: SubQueue,
         before: Timestamp,
         count_max: u64,
-        freed: &mut Vec<ColdBody>,
+        freed: &mut Vec<StoredBody>,
     ) {
         let messages = &mut self.part_mut(sub_queue).messages;
         let count_max = usize::try_from(count_max).unwrap_or(usize::MAX);
@@ -68,7 +68,7 @@ impl Queue {
         let numbers: Vec<_> = all.take(count_max).map(|(number, _)| number).collect();
         for number in numbers {
             if let Ok(moving) = messages.remove(number) {
-                freed.extend(cold(&moving.entry));
+                freed.extend(standalone(&moving.entry));
             }
         }
     }

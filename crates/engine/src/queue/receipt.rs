@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use peeklock_types::{
-    BodyPlace, BodyRef, EntityKind, LockToken, SequenceNumber, SubQueue, Timestamp, limits,
+    BodyPlace, BodyRef, EntityKind, LockToken, SequenceNumber, StoredBody, SubQueue, Timestamp, limits,
 };
 
-use super::{Queue, cold};
+use super::{Queue, standalone};
 use crate::engine::FACTS_PER_CALL_MAX;
 use crate::error::Error;
 use crate::fact::Fact;
 use crate::message::{Message, MessageState, NewMessage};
-use crate::output::{ColdBody, Output, Received};
+use crate::output::{Output, Received};
 use crate::patch::Patch;
 use crate::sessions::check_receive;
 
@@ -266,12 +266,12 @@ impl Queue {
         Ok(count)
     }
 
-    pub(super) fn apply_clear(&mut self, freed: &mut Vec<ColdBody>) {
+    pub(super) fn apply_clear(&mut self, freed: &mut Vec<StoredBody>) {
         let messages = &mut self.main.messages;
         let numbers: Vec<_> = messages.iter_from(SequenceNumber(0)).map(|(number, _)| number).collect();
         for number in numbers {
             if let Ok(moving) = messages.remove(number) {
-                freed.extend(cold(&moving.entry));
+                freed.extend(standalone(&moving.entry));
             }
         }
     }

@@ -45,8 +45,8 @@ impl World {
             return;
         };
         let gone = self.model.queues.remove(at);
-        let cold = gone.messages.iter().map(|m| m.message.body).filter(|body| body.is_standalone());
-        assert_eq!(sorted(self.take_freed()), sorted(cold.collect()));
+        let standalone = gone.messages.iter().map(|m| m.message.body).filter(|body| body.is_standalone());
+        assert_eq!(sorted(self.take_freed()), sorted(standalone.collect()));
         self.check_closed(entity, CloseReason::Deleted);
     }
 
@@ -273,9 +273,9 @@ impl World {
         let Some(model) = self.model.queue(entity) else { return };
         let gone = model.purge(sub_queue, now - age, count_max);
         assert_eq!(purged, Ok(gone.len() as u64));
-        let cold: Vec<_> =
+        let standalone: Vec<_> =
             gone.iter().map(|message| message.body).filter(|body| body.is_standalone()).collect();
-        assert_eq!(self.take_freed(), cold);
+        assert_eq!(self.take_freed(), standalone);
         self.completed.extend(gone.iter().map(|message| (entity, message.sequence_number)));
         assert!(self.out.facts.len() <= 1, "there is one fact, however many messages there are");
     }

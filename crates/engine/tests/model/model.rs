@@ -342,7 +342,7 @@ impl ModelQueue {
         Ok(Vec::new())
     }
 
-    /// Removes a message. Returns the body if it was in a cold segment.
+    /// Removes a message. Returns the body if it was standalone.
     pub(crate) fn remove(&mut self, number: SequenceNumber) -> Vec<BodyRef> {
         let at = self.messages.iter().position(|m| m.message.sequence_number == number).unwrap();
         let body = self.messages.remove(at).message.body;

@@ -164,9 +164,9 @@ impl World {
         let gone: Vec<_> =
             model.messages.extract_if(.., |m| m.sub_queue == SubQueue::Main).map(|m| m.message).collect();
         assert_eq!(cleared, Ok(gone.len() as u64));
-        let cold: Vec<_> =
+        let standalone: Vec<_> =
             gone.iter().map(|message| message.body).filter(|body| body.is_standalone()).collect();
-        assert_eq!(self.take_freed(), cold);
+        assert_eq!(self.take_freed(), standalone);
         self.completed.extend(gone.iter().map(|message| (entity, message.sequence_number)));
         assert!(self.out.facts.len() <= 1, "there is one fact, however many messages there are");
     }

@@ -199,12 +199,13 @@ impl World {
             let queue = model.queues.iter().find(|queue| queue.entity == *entity);
             entity.0 < next && queue.is_none_or(|queue| number.0 < queue.next_number)
         });
-        let cold = self.model.messages().map(|(_, m)| m.message.body).filter(|body| body.is_standalone());
-        let cold: Vec<_> = cold.collect();
+        let standalone =
+            self.model.messages().map(|(_, m)| m.message.body).filter(|body| body.is_standalone());
+        let standalone: Vec<_> = standalone.collect();
         self.engine = self.replay(from_snapshot);
         assert_eq!(self.engine.snapshot(), self.replay(!from_snapshot).snapshot());
         let told = self.engine.standalone_bodies().map(|body| body.place).collect();
-        assert_eq!(sorted(told), sorted(cold));
+        assert_eq!(sorted(told), sorted(standalone));
         self.wake();
     }
 

@@ -72,14 +72,14 @@ impl Story {
         self.engine.queue(entity).unwrap().counts.message_count()
     }
 
-    /// Sends a message whose body is in a cold segment.
+    /// Sends a message whose body is standalone.
     fn publish_cold(&mut self, topic: EntityId, n: u64) {
         let mut batch = self.batch(1);
         batch[0].body = standalone(1, n);
         self.engine.send(self.now, topic, batch, &mut self.out).unwrap();
     }
 
-    /// Returns the cold bodies that were freed since the last call.
+    /// Returns the standalone bodies that were freed since the last call.
     fn freed(&mut self) -> Vec<u64> {
         self.engine.unshare(&mut self.out.freed);
         self.out.freed.drain(..).map(|body| body.place.to_raw()).collect()
@@ -380,7 +380,7 @@ fn a_shared_body_in_a_cold_segment_is_freed_with_its_last_copy() {
     story.restart();
 }
 
-// The body of a large scheduled message is in a cold segment while it waits.
+// The body of a large scheduled message is standalone while it waits.
 #[test]
 fn a_scheduled_cold_body_passes_from_the_topic_to_its_copies() {
     for subscription_count in 0..3 {
@@ -422,7 +422,7 @@ fn a_shared_body_is_copied_once_when_it_moves() {
     }
     assert_eq!(story.engine.oldest_log_body(), None);
     story.restart();
-    // The body moves from one cold segment to another.
+    // The body moves from one standalone place to another.
     for (entity, frees) in entities.into_iter().zip([false, true]) {
         assert!(story.engine.move_body(entity, number, standalone(1, 1), standalone(2, 2), &mut story.out));
         assert_eq!(story.freed(), if frees { vec![standalone(1, 1).to_raw()] } else { vec![] });

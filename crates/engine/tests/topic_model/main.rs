@@ -1,7 +1,7 @@
 //! Two topics whose subscriptions and rules change, beside a model in the simplest form.
 //!
 //! Checks that each subscription gets exactly the copies that its rules specify, whenever its messages are due; that
-//! all copies share their body, and a body in a cold segment is freed once, with its last copy; and that a crash at any
+//! all copies share their body, and a standalone body is freed once, with its last copy; and that a crash at any
 //! point restores the same bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
@@ -89,7 +89,7 @@ pub(crate) enum Step {
         is_dead: bool,
         count_max: u64,
     },
-    /// Moves up to `max` bodies to a new cold segment, out of the log or out of a cold segment.
+    /// Moves up to `max` bodies, out of commit groups or from one standalone place to another.
     Move {
         segment: Option<u32>,
         max: usize,

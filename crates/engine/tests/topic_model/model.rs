@@ -203,7 +203,7 @@ impl Topic {
 }
 
 impl Model {
-    pub(crate) fn cold_bodies(&self) -> BTreeSet<u64> {
+    pub(crate) fn standalone_bodies(&self) -> BTreeSet<u64> {
         let bodies = self.topics.iter().flat_map(Topic::bodies);
         bodies.filter(|body| body.is_standalone()).map(BodyRef::to_raw).collect()
     }

@@ -125,7 +125,7 @@ impl World {
         if let Step::Crash { lost_group_count, from_snapshot } = step {
             return self.crash(lost_group_count, from_snapshot);
         }
-        let before = self.model.cold_bodies();
+        let before = self.model.standalone_bodies();
         match step {
             Step::Subscribe { at, rule } => self.subscribe(at, rule),
             Step::Unsubscribe { at } => self.unsubscribe(at),
@@ -156,7 +156,7 @@ impl World {
         self.engine.unshare(&mut self.out.freed);
         let mut freed: Vec<_> = self.out.freed.drain(..).map(|body| body.place.to_raw()).collect();
         freed.sort_unstable();
-        let now = self.model.cold_bodies();
+        let now = self.model.standalone_bodies();
         assert_eq!(
             freed,
             before.difference(&now).copied().collect::<Vec<_>>(),
@@ -465,9 +465,13 @@ impl World {
     }
 
     pub(crate) fn check(&mut self) {
-        let cold: Vec<_> = self.engine.standalone_bodies().map(|body| body.place.to_raw()).collect();
-        assert_eq!(cold.len(), cold.iter().collect::<BTreeSet<_>>().len(), "each body is reported once");
-        assert_eq!(cold.into_iter().collect::<BTreeSet<_>>(), self.model.cold_bodies());
+        let standalone: Vec<_> = self.engine.standalone_bodies().map(|body| body.place.to_raw()).collect();
+        assert_eq!(
+            standalone.len(),
+            standalone.iter().collect::<BTreeSet<_>>().len(),
+            "each body is reported once"
+        );
+        assert_eq!(standalone.into_iter().collect::<BTreeSet<_>>(), self.model.standalone_bodies());
         assert_eq!(self.engine.oldest_log_body(), self.model.oldest_log_body());
         for topic in &self.model.topics {
             let waiting = self.engine.peek(topic.entity, SubQueue::Main, SequenceNumber(0), 4000).unwrap();
@@ -489,7 +493,7 @@ impl World {
     pub(crate) fn finish(mut self) {
         self.crash(0, true);
         self.check();
-        let before = self.model.cold_bodies();
+        let before = self.model.standalone_bodies();
         for topic in 0..TOPIC_COUNT {
             self.renew(topic);
         }

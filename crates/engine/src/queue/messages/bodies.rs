@@ -1,11 +1,10 @@
 //! The places of the bodies of a sub-queue's messages.
 
-use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber};
+use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber, StoredBody};
 
-use super::super::cold;
+use super::super::standalone;
 use super::super::table::{Marks, MessageRow};
 use super::{Messages, Misfit};
-use crate::output::ColdBody;
 
 impl Messages {
     #[inline]
@@ -19,13 +18,13 @@ impl Messages {
         }
     }
 
-    /// Sets the new place of a body, in a cold segment. Returns the old body if it was in a cold segment too.
+    /// Sets the place of a body that was made standalone. Returns the old body if it was standalone, too.
     pub(crate) fn move_body(
         &mut self,
         number: SequenceNumber,
         from: BodyRef,
         to: BodyRef,
-    ) -> Result<Option<ColdBody>, Misfit> {
+    ) -> Result<Option<StoredBody>, Misfit> {
         let entry = *self.get(number).ok_or(Misfit::Missing)?;
         // Bodies are in the log in the order of sequence numbers, and `oldest_in_log` depends on it: no body moves back
         // into the log.
@@ -34,22 +33,22 @@ impl Messages {
         }
         if let Some(group) = from.group() {
             self.strays.remove(&(group, number.0));
-            self.tally.cold += 1;
+            self.tally.standalone += 1;
         }
         self.change(number, |entry| {
             entry.body = to;
             entry.marks.set(Marks::STRAY, false);
         })?;
-        Ok(from.is_standalone().then_some(ColdBody { place: from, size_bytes: entry.size_bytes }))
+        Ok(from.is_standalone().then_some(StoredBody { place: from, size_bytes: entry.size_bytes }))
     }
 
-    /// Replaces the body. Returns the old body if it was in a cold segment.
+    /// Replaces the body. Returns the old body if it was standalone.
     pub(crate) fn replace_body(
         &mut self,
         number: SequenceNumber,
         body: BodyRef,
         size_bytes: u32,
-    ) -> Result<Option<ColdBody>, Misfit> {
+    ) -> Result<Option<StoredBody>, Misfit> {
         let old = *self.get(number).ok_or(Misfit::Missing)?;
         if let Some(group) = old.body.group() {
             self.strays.remove(&(group, number.0));
@@ -61,7 +60,7 @@ impl Messages {
         self.tally.add(&new);
         self.change(number, |entry| *entry = new)?;
         self.note_body(number, &new);
-        Ok(cold(&old))
+        Ok(standalone(&old))
     }
 
     /// Returns the oldest commit group with a body of this sub-queue. The search visits each moved message once.

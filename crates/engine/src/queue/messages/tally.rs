@@ -6,7 +6,7 @@ use crate::message::MessageState;
 pub(super) struct Tally {
     pub(super) deferred: u64,
     pub(super) scheduled: u64,
-    pub(super) cold: u64,
+    pub(super) standalone: u64,
     pub(super) size_bytes: u64,
 }
 
@@ -16,7 +16,7 @@ impl Tally {
             self.deferred += u64::from(entry.state == MessageState::Deferred);
             self.scheduled += u64::from(entry.state == MessageState::Scheduled);
         }
-        self.cold += u64::from(entry.body.is_standalone());
+        self.standalone += u64::from(entry.body.is_standalone());
         self.size_bytes += u64::from(entry.size_bytes);
     }
 
@@ -25,7 +25,7 @@ impl Tally {
             self.deferred -= u64::from(entry.state == MessageState::Deferred);
             self.scheduled -= u64::from(entry.state == MessageState::Scheduled);
         }
-        self.cold -= u64::from(entry.body.is_standalone());
+        self.standalone -= u64::from(entry.body.is_standalone());
         self.size_bytes -= u64::from(entry.size_bytes);
     }
 }

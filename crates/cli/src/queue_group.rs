@@ -21,13 +21,13 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Action {
     /// List all groups
-    List(List<Groups>),
+    List(List<QueueGroups>),
     /// Show one group: its members, the most urgent first
     Show(Show<QueueGroup>),
 }
 
 #[derive(clap::Args)]
-struct Groups {}
+struct QueueGroups {}
 
 #[derive(clap::Args)]
 struct QueueGroup {
@@ -43,7 +43,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
-impl Listable for Groups {
+impl Listable for QueueGroups {
     type Item = QueueGroupInfo;
 
     async fn items(&self, admin: &mut Admin) -> Result<Vec<QueueGroupInfo>> {
@@ -96,7 +96,7 @@ mod tests {
         let json = r#"{"name": "work", "order": "aged", "members": ["high", {"name": "low", "weight": 2}]}"#;
         let group: QueueGroupInfo = serde_json::from_str(json).unwrap();
         let mut out = Vec::new();
-        Groups::table(std::slice::from_ref(&group)).write(&mut out).unwrap();
+        QueueGroups::table(std::slice::from_ref(&group)).write(&mut out).unwrap();
         describe(&group, &mut Page(&mut out)).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("high, low") && text.contains("Max outstanding          16"), "{text}");
