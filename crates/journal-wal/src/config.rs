@@ -9,8 +9,8 @@ pub struct WalConfig {
     pub segment_bytes: u64,
     /// The size of the first segment. It is written before the first open returns, so it is small.
     pub first_segment_bytes: u64,
-    /// The least and the largest number of prepared segments. The number grows when segments fill quickly or become
-    /// free.
+    /// The least and the largest number of segments that are prepared ahead. The number grows when segments fill
+    /// quickly. Free segments are kept in addition, as long as the log with them is below `ring_bytes`.
     pub spares_min: usize,
     pub spares_max: usize,
     /// Above this size of the log, the journal requests snapshots and moves of bodies from the owners of the oldest
