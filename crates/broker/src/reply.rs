@@ -73,12 +73,63 @@ pub enum ReaderReply {
     },
 }
 
-/// Consecutive deliveries to one receiver.
+/// Consecutive deliveries to one receiver. Deliveries and bodies are in two lists, so that a delivery stays where the
+/// shard has put it until its peer has sent it.
 #[derive(Debug)]
 pub struct DeliveryRun {
     pub shard: ShardId,
     pub receiver: ReceiverId,
-    pub deliveries: VecDeque<Delivered>,
+    deliveries: VecDeque<Delivery>,
+    /// As many as deliveries, in the same order.
+    bodies: VecDeque<DeliveredBody>,
+}
+
+impl DeliveryRun {
+    /// Creates a run of deliveries and their bodies. There are as many bodies as deliveries.
+    pub fn new(
+        shard: ShardId,
+        receiver: ReceiverId,
+        deliveries: Vec<Delivery>,
+        bodies: Vec<DeliveredBody>,
+    ) -> Self {
+        debug_assert_eq!(deliveries.len(), bodies.len(), "each delivery has a body");
+        DeliveryRun { shard, receiver, deliveries: deliveries.into(), bodies: bodies.into() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.deliveries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.deliveries.is_empty()
+    }
+
+    /// Returns the first delivery and its body.
+    pub fn first(&self) -> Option<(&Delivery, &DeliveredBody)> {
+        self.deliveries.front().zip(self.bodies.front())
+    }
+
+    /// Drops the first delivery, which the caller has sent.
+    pub fn pass_first(&mut self) {
+        self.deliveries.pop_front();
+        self.bodies.pop_front();
+    }
+
+    pub fn pop_first(&mut self) -> Option<Delivered> {
+        let (delivery, body) = self.deliveries.pop_front().zip(self.bodies.pop_front())?;
+        Some(Delivered { delivery, body })
+    }
+
+    /// Puts a delivery back in front of the others.
+    pub fn push_first(&mut self, Delivered { delivery, body }: Delivered) {
+        self.deliveries.push_front(delivery);
+        self.bodies.push_front(body);
+    }
+
+    /// Returns the deliveries without their bodies.
+    pub fn into_deliveries(self) -> impl Iterator<Item = Delivery> {
+        self.deliveries.into_iter()
+    }
 }
 
 /// A delivery with its body.

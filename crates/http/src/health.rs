@@ -136,8 +136,8 @@ async fn pass_a_message(broker: &Broker, number: u64) -> Result<(), Failure> {
                 Reply::Answer(Answer::Receiving(ReceivingAnswer::Attach(attached))) => {
                     attached.result.map_err(AdminError::from)?;
                 }
-                Reply::Receiver(ReceiverReply::Deliveries(run)) => {
-                    for Delivered { body: found, .. } in run.deliveries {
+                Reply::Receiver(ReceiverReply::Deliveries(mut run)) => {
+                    while let Some(Delivered { body: found, .. }) = run.pop_first() {
                         if matches!(found, DeliveredBody::Whole(found) if found == body.as_bytes()) {
                             is_back = true;
                         } else if limit < LEFTOVER_COUNT_MAX {

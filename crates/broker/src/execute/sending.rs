@@ -20,7 +20,7 @@ use crate::shard::{Failure, Shard};
 const SEND_GROUP_BYTES_MAX: usize = 13 * 1024 * 1024;
 
 /// The messages of one send; most sends have one.
-pub(super) type New = smallvec::SmallVec<[NewMessage; 8]>;
+pub(super) type New = smallvec::SmallVec<[NewMessage; 1]>;
 
 impl<L: Log> Shard<L> {
     /// Executes the sends of a run in order. A rejected send does not affect the others.

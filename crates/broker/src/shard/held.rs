@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use peeklock_engine::Delivery;
 use peeklock_journal::StoredBody;
 use peeklock_types::CommitGroupNumber;
 
@@ -41,18 +40,6 @@ impl HeldEffects {
 
     pub(crate) fn extend(&mut self, effects: impl IntoIterator<Item = Effect>) {
         self.effects.extend(effects);
-    }
-
-    /// Adds a delivery. It is merged into the last effect if that delivers to the same receiver.
-    pub(crate) fn push_delivery(&mut self, delivery: Delivery) {
-        match self.effects.last_mut() {
-            Some(Effect::Deliveries(run))
-                if run.last().is_some_and(|last| last.receiver == delivery.receiver) =>
-            {
-                run.push(delivery);
-            }
-            _ => self.effects.push(Effect::Deliveries(vec![delivery])),
-        }
     }
 
     pub(crate) fn free(&mut self, bodies: impl IntoIterator<Item = StoredBody>) {

@@ -332,7 +332,8 @@ impl<L: Log> Shard<L> {
         for fact in self.output.facts.drain(..) {
             self.group.put_fact(&fact);
         }
-        self.collect_deliveries();
+        let runs = self.receivers.runs(self.output.deliveries.drain(..));
+        self.held.extend(runs.map(Effect::Deliveries));
         self.held.extend(self.output.heads.drain(..).map(Effect::Head));
         self.held.extend(self.output.drained.drain(..).map(|drained| Effect::Drained(drained.receiver)));
         for Accepted { receiver, held } in std::mem::take(&mut self.output.accepted) {
@@ -350,21 +351,6 @@ impl<L: Log> Shard<L> {
         }
         self.state.engine.unshare(&mut self.output.freed);
         self.held.free(self.output.freed.drain(..));
-    }
-
-    /// Combines the deliveries to each receiver into one run. Within a run they keep their order.
-    fn collect_deliveries(&mut self) {
-        let deliveries = &mut self.output.deliveries;
-        if deliveries.is_empty() {
-            return;
-        }
-        if deliveries.windows(2).any(|pair| pair[0].receiver != pair[1].receiver) {
-            deliveries.sort_by_key(|delivery| delivery.receiver);
-        }
-        for delivery in deliveries.drain(..) {
-            self.receivers.count_delivery(delivery.receiver);
-            self.held.push_delivery(delivery);
-        }
     }
 
     /// Appends the round's facts, if there are any, and holds its effects until they are durable.

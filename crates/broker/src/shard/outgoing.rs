@@ -16,9 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::batch::{Peer, PeerId};
 use crate::large::{FRONT_BYTES, Holds, is_large};
-use crate::reply::{
-    BodyRest, Delivered, DeliveredBody, DeliveryRun, Message, ReaderReply, ReceiverReply, Reply,
-};
+use crate::reply::{BodyRest, DeliveredBody, DeliveryRun, Message, ReaderReply, ReceiverReply, Reply};
 use crate::request::Answer;
 use crate::router::Router;
 use crate::shard::patience;
@@ -269,15 +267,15 @@ impl<R: BodyReader> Outgoing<R> {
         for delivery in &run {
             let message = &delivery.message;
             if is_large(message.size_bytes) {
-                bodies.push(Fetched::Large);
+                bodies.push(DeliveredBody::Large(self.holds.take(message.body)));
             } else if let Some(body) = self.reader.try_read(stored(message)) {
-                bodies.push(Fetched::Read(Body::Found(body)));
+                bodies.push(DeliveredBody::Whole(body));
             } else {
                 break;
             }
         }
-        let rest = run.split_off(bodies.len());
-        self.deliver(run, bodies.into_iter());
+        let rest = if bodies.len() < run.len() { run.split_off(bodies.len()) } else { Vec::new() };
+        self.pass_on(run, bodies);
         (!rest.is_empty()).then_some(Effect::Deliveries(rest))
     }
 
@@ -384,31 +382,35 @@ impl<R: BodyReader> Outgoing<R> {
         }
     }
 
-    fn deliver(&mut self, run: Vec<Delivery>, bodies: impl Iterator<Item = Fetched>) {
-        let Some(receiver) = run.first().map(|delivery| delivery.receiver) else { return };
-        let has_peer = self.peers.contains_key(&PeerId::of(receiver));
-        let mut deliveries = VecDeque::with_capacity(run.len());
-        for (delivery, body) in run.into_iter().zip(bodies) {
+    /// Passes on the deliveries whose bodies could be read.
+    fn deliver(&mut self, run: Vec<Delivery>, fetched: impl Iterator<Item = Fetched>) {
+        let (mut deliveries, mut bodies) = (Vec::with_capacity(run.len()), Vec::with_capacity(run.len()));
+        for (delivery, body) in run.into_iter().zip(fetched) {
             let body = match body {
                 Fetched::Large => DeliveredBody::Large(self.holds.take(delivery.message.body)),
                 Fetched::Read(Body::Found(body)) => DeliveredBody::Whole(body),
                 Fetched::Read(Body::Damaged(why)) => {
                     let body = live(delivery.entity, &delivery.message);
-                    self.damaged.push(Damaged { body, receiver: Some(receiver), why });
+                    self.damaged.push(Damaged { body, receiver: Some(delivery.receiver), why });
                     continue;
                 }
                 // The message stays locked until the lock expires.
                 Fetched::Read(Body::Failed) => continue,
             };
-            if has_peer {
-                deliveries.push_back(Delivered { delivery, body });
-            } else {
-                self.undeliverable.push(delivery);
-            }
+            deliveries.push(delivery);
+            bodies.push(body);
         }
-        if !deliveries.is_empty() {
-            let run = DeliveryRun { shard: self.shard, receiver, deliveries };
+        self.pass_on(deliveries, bodies);
+    }
+
+    /// Passes a run of deliveries to the peer of their receiver.
+    fn pass_on(&mut self, deliveries: Vec<Delivery>, bodies: Vec<DeliveredBody>) {
+        let Some(receiver) = deliveries.first().map(|delivery| delivery.receiver) else { return };
+        if self.peers.contains_key(&PeerId::of(receiver)) {
+            let run = DeliveryRun::new(self.shard, receiver, deliveries, bodies);
             self.push_to_receiver(receiver, ReceiverReply::Deliveries(run));
+        } else {
+            self.undeliverable.extend(deliveries);
         }
     }
 
@@ -452,12 +454,12 @@ impl<R: BodyReader> Outgoing<R> {
 /// Returns the deliveries of a reply.
 fn deliveries_of(reply: Reply) -> impl Iterator<Item = Delivery> {
     let run = match reply {
-        Reply::Receiver(ReceiverReply::Deliveries(run)) => run.deliveries,
+        Reply::Receiver(ReceiverReply::Deliveries(run)) => Some(run),
         Reply::Answer(_)
         | Reply::Receiver(_)
         | Reply::Reader(_)
         | Reply::Kept { .. }
-        | Reply::Stopped { .. } => VecDeque::new(),
+        | Reply::Stopped { .. } => None,
     };
-    run.into_iter().map(|delivered| delivered.delivery)
+    run.into_iter().flat_map(DeliveryRun::into_deliveries)
 }

@@ -1,6 +1,6 @@
 //! The receivers and readers that peers have attached to a shard.
 
-use peeklock_engine::ReceiverId;
+use peeklock_engine::{Delivery, ReceiverId};
 use rustc_hash::FxHashMap;
 
 use crate::batch::PeerId;
@@ -12,12 +12,25 @@ use crate::request::receiving::Attach;
 pub(crate) struct Receivers {
     /// The receivers of each peer. They are detached when the peer is gone.
     of_peer: FxHashMap<PeerId, Vec<ReceiverId>>,
-    /// The number of deliveries to each receiver so far.
-    delivered: FxHashMap<ReceiverId, u64>,
+    /// The deliveries to each receiver.
+    delivered: FxHashMap<ReceiverId, Delivered>,
+    /// The receivers with a run under construction, in the order of their first delivery.
+    in_runs: Vec<ReceiverId>,
     /// Receivers that wait for a session, with the request to answer.
     waiting: FxHashMap<ReceiverId, (PeerId, Ticket<Attach>)>,
     /// The fence of each reader. It is closed when the reader has lost its partition.
     fences: FxHashMap<ReceiverId, Fence>,
+}
+
+/// The deliveries to one receiver.
+#[derive(Default)]
+struct Delivered {
+    /// The number of deliveries so far.
+    count: u64,
+    /// The run under construction.
+    run: Vec<Delivery>,
+    /// The length of the previous run, which is the best guess for the next one.
+    last_run_len: usize,
 }
 
 impl Receivers {
@@ -66,19 +79,36 @@ impl Receivers {
         }
     }
 
-    pub(crate) fn count_delivery(&mut self, receiver: ReceiverId) {
-        *self.delivered.entry(receiver).or_default() += 1;
+    /// Counts deliveries, and combines those to each receiver into one run. Within a run they keep their order.
+    pub(crate) fn runs(
+        &mut self,
+        deliveries: impl Iterator<Item = Delivery>,
+    ) -> impl Iterator<Item = Vec<Delivery>> {
+        for delivery in deliveries {
+            let delivered = self.delivered.entry(delivery.receiver).or_default();
+            delivered.count += 1;
+            if delivered.run.is_empty() {
+                self.in_runs.push(delivery.receiver);
+                delivered.run.reserve(delivered.last_run_len);
+            }
+            delivered.run.push(delivery);
+        }
+        self.in_runs.drain(..).filter_map(|receiver| {
+            let delivered = self.delivered.get_mut(&receiver)?;
+            delivered.last_run_len = delivered.run.len();
+            Some(std::mem::take(&mut delivered.run))
+        })
     }
 
     /// Removes a failed delivery from the count. Returns whether the receiver is attached.
     pub(crate) fn uncount_delivery(&mut self, receiver: ReceiverId) -> bool {
-        let count = self.delivered.get_mut(&receiver);
-        count.map(|count| *count = count.saturating_sub(1)).is_some()
+        let delivered = self.delivered.get_mut(&receiver);
+        delivered.map(|delivered| delivered.count = delivered.count.saturating_sub(1)).is_some()
     }
 
     /// Returns the remaining credit of a running limit.
     pub(crate) fn credit_upto(&self, receiver: ReceiverId, limit: u64) -> u32 {
-        let delivered = self.delivered.get(&receiver).copied().unwrap_or_default();
+        let delivered = self.delivered.get(&receiver).map_or(0, |delivered| delivered.count);
         u32::try_from(limit.saturating_sub(delivered)).unwrap_or(u32::MAX)
     }
 }

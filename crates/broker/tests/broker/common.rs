@@ -99,13 +99,14 @@ fn one_by_one(reply: Reply) -> Vec<Reply> {
         Reply::Answer(Answer::Settled(run)) => {
             run.into_iter().map(|settled| Reply::Answer(Answer::Settled(vec![settled]))).collect()
         }
-        Reply::Receiver(ReceiverReply::Deliveries(DeliveryRun { shard, receiver, deliveries })) => {
-            let of_one = |delivered: Delivered| {
-                assert_eq!(delivered.delivery.receiver, receiver);
-                let run = DeliveryRun { shard, receiver, deliveries: [delivered].into() };
+        Reply::Receiver(ReceiverReply::Deliveries(mut run)) => {
+            let (shard, receiver) = (run.shard, run.receiver);
+            let of_one = |Delivered { delivery, body }| {
+                assert_eq!(delivery.receiver, receiver);
+                let run = DeliveryRun::new(shard, receiver, vec![delivery], vec![body]);
                 Reply::Receiver(ReceiverReply::Deliveries(run))
             };
-            deliveries.into_iter().map(of_one).collect()
+            std::iter::from_fn(|| run.pop_first()).map(of_one).collect()
         }
         other => vec![other],
     }
@@ -230,9 +231,7 @@ impl TestQueue<'_> {
 /// Returns the delivery of a reply, if it contains one.
 pub(crate) fn delivered(reply: Reply) -> Result<Delivered, Reply> {
     match reply {
-        Reply::Receiver(ReceiverReply::Deliveries(mut run)) if run.deliveries.len() == 1 => {
-            Ok(run.deliveries.pop_front().unwrap())
-        }
+        Reply::Receiver(ReceiverReply::Deliveries(mut run)) if run.len() == 1 => Ok(run.pop_first().unwrap()),
         other => Err(other),
     }
 }

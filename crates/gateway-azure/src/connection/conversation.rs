@@ -447,9 +447,8 @@ impl<'g> Conversation<'g> {
         self.receiving.give_up_all(&mut self.context);
         for reply in unseen {
             if let Reply::Receiver(ReceiverReply::Deliveries(run)) = reply {
-                run.deliveries
-                    .iter()
-                    .for_each(|unseen| give_back(&mut self.context, run.shard, &unseen.delivery));
+                let shard = run.shard;
+                run.into_deliveries().for_each(|unseen| give_back(&mut self.context, shard, &unseen));
             }
         }
         self.context.say_goodbye();

@@ -5,7 +5,7 @@ use peeklock_amqp::connection::{Outgoing, SendError};
 use peeklock_broker::engine::{self, ReceiveMode, Settlement};
 use peeklock_broker::request::receiving::{Credit, Window};
 use peeklock_broker::request::settling::{Release, Settle};
-use peeklock_broker::{Delivered, DeliveredBody, DeliveryRun, Drain, PeerId};
+use peeklock_broker::{DeliveredBody, DeliveryRun, Drain, PeerId};
 use peeklock_message::write_front;
 use peeklock_types::ShardId;
 
@@ -26,25 +26,19 @@ impl Receiving {
         mut run: DeliveryRun,
     ) -> Option<DeliveryRun> {
         let shard = run.shard;
-        while let Some(Delivered { delivery, body }) = run.deliveries.pop_front() {
-            let blocked = match body {
-                DeliveredBody::Whole(body) => {
-                    match self.deliver(context, queue_groups, shard, &delivery, &body) {
-                        Ok(()) => None,
-                        // A delivery that waits for a large message on its own link waits here, too.
-                        Err(SendError::Blocked | SendError::Incomplete) => {
-                            Some(Delivered { delivery, body: DeliveredBody::Whole(body) })
-                        }
-                        Err(_) => {
-                            give_back(context, shard, &delivery);
-                            None
-                        }
-                    }
+        while let Some((delivery, body)) = run.first() {
+            if let DeliveredBody::Whole(body) = body {
+                match self.deliver(context, queue_groups, shard, delivery, body) {
+                    Ok(()) => {}
+                    // A delivery that waits for a large message on its own link waits here, too.
+                    Err(SendError::Blocked | SendError::Incomplete) => return Some(run),
+                    Err(_) => give_back(context, shard, delivery),
                 }
-                DeliveredBody::Large(hold) => self.start_stream(context, shard, delivery, hold),
-            };
-            if let Some(blocked) = blocked {
-                run.deliveries.push_front(blocked);
+                run.pass_first();
+            } else if let Some(large) = run.pop_first()
+                && let Some(blocked) = self.start_stream(context, shard, large)
+            {
+                run.push_first(blocked);
                 return Some(run);
             }
         }

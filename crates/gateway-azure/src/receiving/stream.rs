@@ -4,7 +4,7 @@ use bytes::Bytes;
 use peeklock_amqp::connection::{Outgoing, SendError};
 use peeklock_amqp::{DeliveryTag, condition};
 use peeklock_broker::engine::{self, ReceiveMode};
-use peeklock_broker::{BodyHold, Delivered, DeliveredBody, FRONT_BYTES, PeerId, StoredBody, Wanted};
+use peeklock_broker::{Delivered, DeliveredBody, FRONT_BYTES, PeerId, StoredBody, Wanted};
 use peeklock_message::{LargeMessage, write_front};
 use peeklock_types::{LockToken, ShardId};
 use rustc_hash::FxHashMap;
@@ -34,7 +34,8 @@ pub(super) struct Stream {
     /// The peer has no room. The stream resumes with the held range, or with the next one.
     is_stalled: bool,
     held: Option<Bytes>,
-    _hold: BodyHold,
+    /// The hold of the body, which stays until the message has left.
+    _body: DeliveredBody,
 }
 
 impl Stream {
@@ -58,13 +59,13 @@ impl Receiving {
         &mut self,
         context: &mut Context<'_>,
         shard: ShardId,
-        delivery: engine::Delivery,
-        hold: BodyHold,
+        large: Delivered,
     ) -> Option<Delivered> {
-        let number = LinkNumber(PeerId::local(delivery.receiver));
+        let number = LinkNumber(PeerId::local(large.delivery.receiver));
         if self.is_streaming(context, number) {
-            return Some(Delivered { delivery, body: DeliveredBody::Large(hold) });
+            return Some(large);
         }
+        let Delivered { delivery, body } = large;
         let Some(LinkKind::Receiver(receiver)) = context.links.get_mut(number).map(|link| &link.kind) else {
             give_back(context, shard, &delivery);
             return None;
@@ -83,7 +84,7 @@ impl Receiving {
             has_begun: false,
             is_stalled: false,
             held: None,
-            _hold: hold,
+            _body: body,
         };
         self.streams.insert(number.0, stream);
         self.fetch_next(context, number);
