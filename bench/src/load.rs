@@ -1,4 +1,5 @@
-//! Measures two senders and two receivers of one queue: the throughput from end to end and the CPU time of the broker.
+//! Measures two senders and two receivers of one queue: the throughput from end to end, and the CPU time of the broker and of the
+//! client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::Arguments;
 use crate::broker::{Broker, QUEUE};
 use crate::disk::Raw;
+use crate::machine;
 use crate::report::{Row, Target};
 
 pub(crate) const SENDERS: usize = 2;
@@ -25,7 +27,10 @@ const RECEIVED_AT_ONCE: usize = 256;
 pub(crate) struct Measured {
     /// Messages completed and confirmed, per second.
     pub(crate) rate: f64,
+    /// CPU time of the broker.
     pub(crate) cpu_per_message: Duration,
+    /// CPU time of this process: the senders and receivers.
+    client_cpu_per_message: Duration,
 }
 
 /// The tasks that run during the measurement.
@@ -56,14 +61,17 @@ impl Load {
     }
 
     pub(crate) async fn measure(&self, broker: &Broker, time: Duration) -> Result<Measured> {
-        let (start, cpu, count) =
-            (Instant::now(), broker.cpu_time()?, self.completed.load(Ordering::Relaxed));
+        let (start, count) = (Instant::now(), self.completed.load(Ordering::Relaxed));
+        let (broker_cpu, client_cpu) = (broker.cpu_time()?, machine::process_time());
         tokio::time::sleep(time).await;
         let elapsed = start.elapsed();
         let count = self.completed.load(Ordering::Relaxed) - count;
-        let cpu = broker.cpu_time()?.saturating_sub(cpu);
-        let cpu_per_message = Duration::from_secs_f64(cpu.as_secs_f64() / (count.max(1)) as f64);
-        Ok(Measured { rate: count as f64 / elapsed.as_secs_f64(), cpu_per_message })
+        let per_message = |cpu: Duration| Duration::from_secs_f64(cpu.as_secs_f64() / count.max(1) as f64);
+        Ok(Measured {
+            rate: count as f64 / elapsed.as_secs_f64(),
+            cpu_per_message: per_message(broker.cpu_time()?.saturating_sub(broker_cpu)),
+            client_cpu_per_message: per_message(machine::process_time().saturating_sub(client_cpu)),
+        })
     }
 
     /// Ends all tasks and returns the error of a task that failed.
@@ -154,18 +162,21 @@ async fn against_disk(arguments: &Arguments) -> Result<(f64, f64)> {
     Ok((measured.rate, f64::midpoint(before, after)))
 }
 
-/// Measures the CPU time of the broker per message at 256 B.
+/// Measures the CPU time of the broker and of the client per message at 256 B.
 pub(crate) fn run_cpu(arguments: &Arguments) -> Result<Vec<Row>> {
-    let (mut rates, mut cpu) = (Vec::new(), Vec::new());
+    let (mut rates, mut cpu, mut client_cpu) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..arguments.repetitions {
         let measured = runtime()?.block_on(small(arguments))?;
         rates.push(measured.rate);
         cpu.push(measured.cpu_per_message.as_secs_f64() * 1e6);
+        client_cpu.push(measured.client_cpu_per_message.as_secs_f64() * 1e6);
     }
     Ok(vec![
         Row::new("the same at 256 B", "messages/s", rates),
         Row::new("the same at 256 B: broker CPU per message (send, deliver, complete)", "µs", cpu)
             .target(Target::AtMost(2.5)),
+        Row::new("client CPU per message (send, receive, complete), 256 B", "µs", client_cpu)
+            .target(Target::AtMost(1.2)),
     ])
 }
 

@@ -75,6 +75,12 @@ fn own_time() -> Result<Duration> {
     Ok(ticks(fields.sum()))
 }
 
+/// CPU time of this process without its children, in user and kernel mode.
+pub(crate) fn process_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 fn kernel() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "?".to_owned(), |text| text.trim().to_owned())
