@@ -30,7 +30,7 @@ pub(crate) struct Measured {
     /// CPU time of the broker.
     pub(crate) cpu_per_message: Duration,
     /// CPU time of this process: the senders and receivers.
-    client_cpu_per_message: Duration,
+    pub(crate) client_cpu_per_message: Duration,
 }
 
 /// The tasks that run during the measurement.
@@ -41,6 +41,18 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    pub(crate) fn new() -> Self {
+        Load { tasks: JoinSet::new(), completed: Arc::default(), stopping: Arc::default() }
+    }
+
+    /// Starts a task, which gets the count of completed messages and the sign to stop.
+    pub(crate) fn spawn<F>(&mut self, task: impl FnOnce(Arc<AtomicU64>, Arc<AtomicBool>) -> F)
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.tasks.spawn(task(Arc::clone(&self.completed), Arc::clone(&self.stopping)));
+    }
+
     /// Starts senders, which send until they are stopped, and receivers, which complete every message.
     pub(crate) async fn start(broker: &Broker, body_bytes: usize) -> Result<Self> {
         Self::start_with(broker, vec![Message::data(vec![b'x'; body_bytes]).to_bytes()]).await
@@ -48,14 +60,14 @@ impl Load {
 
     /// Starts the same senders and receivers with these messages, which are sent repeatedly.
     pub(crate) async fn start_with(broker: &Broker, payloads: Vec<Bytes>) -> Result<Self> {
-        let mut load = Load { tasks: JoinSet::new(), completed: Arc::default(), stopping: Arc::default() };
+        let mut load = Load::new();
         for _ in 0..RECEIVERS {
             let client = broker.connect().await?;
-            load.tasks.spawn(receive(client, Arc::clone(&load.completed)));
+            load.spawn(|completed, _| receive(client, completed));
         }
         for _ in 0..SENDERS {
-            let client = broker.connect().await?;
-            load.tasks.spawn(send(client, payloads.clone(), Arc::clone(&load.stopping)));
+            let (client, payloads) = (broker.connect().await?, payloads.clone());
+            load.spawn(|_, stopping| send(client, payloads, stopping));
         }
         Ok(load)
     }

@@ -1,6 +1,6 @@
 //! Measures the whole broker as a ratio to the bare machine in the same run.
 //!
-//! `cargo run --release -p peeklock-bench` runs everything three times and writes `bench/RESULTS.md`. The broker runs as a process of its
+//! `cargo run --release -p peeklock-bench` runs everything five times and writes `bench/RESULTS.md`. The broker runs as a process of its
 //! own: the binary that `PEEKLOCK_BIN` names, or the one beside this program.
 
 mod backlog;
@@ -18,6 +18,7 @@ mod order;
 mod protocol;
 mod protocol_fe2o3;
 mod report;
+mod spread;
 #[allow(dead_code, reason = "the comparison with peers draws the bars")]
 mod svg;
 mod topics;
@@ -36,7 +37,7 @@ pub(crate) struct Arguments {
     /// A short run for a first impression; its numbers are not for publication
     #[arg(long)]
     quick: bool,
-    /// Only this part: protocol, load, cpu, latency, backlog, features, order, topics, hubs, namespace, empty or journal
+    /// Only this part: protocol, load, cpu, queues, latency, backlog, features, order, topics, hubs, namespace, empty or journal
     #[arg(long, value_name = "PART")]
     only: Option<String>,
     /// The folder for the data of the broker and the bare files; must be on the disk to measure
@@ -46,17 +47,18 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", default_value = "bench/RESULTS.md")]
     results: PathBuf,
     /// The number of repetitions of each part
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     repetitions: usize,
 }
 
 type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     ("empty", empty::run),
     ("protocol", protocol::run),
     ("load", load::run),
     ("cpu", load::run_cpu),
+    ("queues", spread::run),
     ("latency", latency::run),
     ("backlog", backlog::run),
     ("features", features::run),
