@@ -7,6 +7,7 @@ mod backlog;
 mod broker;
 mod disk;
 mod empty;
+mod end_to_end;
 mod features;
 mod hubs;
 mod journal;
@@ -37,7 +38,7 @@ pub(crate) struct Arguments {
     /// A short run for a first impression; its numbers are not for publication
     #[arg(long)]
     quick: bool,
-    /// Only this part: protocol, load, cpu, queues, latency, backlog, features, order, topics, hubs, namespace, empty or journal
+    /// Only this part: protocol, load, cpu, queues, latency, end-to-end, backlog, features, order, topics, hubs, namespace, empty or journal
     #[arg(long, value_name = "PART")]
     only: Option<String>,
     /// The folder for the data of the broker and the bare files; must be on the disk to measure
@@ -53,13 +54,14 @@ pub(crate) struct Arguments {
 
 type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
     ("empty", empty::run),
     ("protocol", protocol::run),
     ("load", load::run),
     ("cpu", load::run_cpu),
     ("queues", spread::run),
     ("latency", latency::run),
+    ("end-to-end", end_to_end::run),
     ("backlog", backlog::run),
     ("features", features::run),
     ("order", order::run),
