@@ -65,7 +65,7 @@ pub(crate) fn report(parts: &[Part]) -> Counts {
     let mut total = Counts::default();
     println!();
     for part in parts {
-        println!("  {:<10} {}  ({} s)", part.name, part.counts, part.took.as_secs());
+        println!("  {:<12} {}  ({} s)", part.name, part.counts, part.took.as_secs());
         total += Counts::of(part.counts.is_success());
     }
     println!("{total}");

@@ -9,6 +9,7 @@ mod check;
 mod counts;
 mod deny;
 mod fuzz;
+mod instructions;
 mod interop;
 mod process;
 mod sim;
@@ -38,6 +39,7 @@ cargo xtask <command>
       doctest                the examples in the documentation
       fuzz                   8 seconds of each fuzz target
       sim                    as the command `sim`
+      instructions           as the command `instructions`
       python                 azure-servicebus, azure-eventhub, azure-storage-queue and qpid-proton
       js                     @azure/service-bus, @azure/event-hubs, @azure/storage-queue and rhea
       go                     azservicebus and azeventhubs
@@ -51,10 +53,14 @@ cargo xtask <command>
       --seed N [--log]       one seed, with its log
       --seeds M [--from N]   M seeds, starting at N (default 1)
   bench [arguments]        the benchmarks; the arguments are passed to the benchmark program
+  instructions             instructions per message of scripted runs; a difference of more than 3 % to the numbers in
+                           bench/instructions/expected.toml is a failure
+      --record               replaces the numbers in that file
   help                     this text
 
 The commands need cargo, python3 with venv, node with npm, go, and Java 17 with Maven. They install Python packages in
-target/*-venv, JavaScript packages in interop/js/node_modules, and all others in the caches of the tools.";
+target/*-venv, JavaScript packages in interop/js/node_modules, valgrind with apt-get, and all others in the caches of
+the tools.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -79,6 +85,7 @@ fn dispatch(arguments: &[String]) -> Result<Counts> {
         "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),
         "bench" => bench::run(rest),
+        "instructions" => instructions::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(Counts::default())

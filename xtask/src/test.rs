@@ -6,17 +6,18 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::counts::{self, Counts, Part};
-use crate::{check, fuzz, interop, process, sim, workspace};
+use crate::{check, fuzz, instructions, interop, process, sim, workspace};
 
 const USAGE: &str = "usage: cargo xtask test [--quick | --only PART[,PART] [-k NAME]]";
 /// The parts, in the order in which `cargo xtask test` starts them. The last two are contained in `python` and in `cargo`.
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 15] = [
     "check",
     "cargo",
     "rustdoc",
     "doctest",
     "fuzz",
     "sim",
+    "instructions",
     "python",
     "js",
     "go",
@@ -27,7 +28,7 @@ const PARTS: [&str; 14] = [
     "fe2o3",
 ];
 /// Parts that have no tests to choose from.
-const WITHOUT_NAMES: [&str; 3] = ["check", "rustdoc", "sim"];
+const WITHOUT_NAMES: [&str; 4] = ["check", "rustdoc", "sim", "instructions"];
 
 /// Fragments of the names of the slowest Rust tests, which `--quick` leaves out.
 const SLOW: [&str; 4] = ["stress::", "floods::", "slow::", "large::"];
@@ -127,6 +128,7 @@ fn run_part(part: &str, name: Option<&str>) -> Result<Counts> {
             sim::build()?;
             sim::short()
         }
+        "instructions" => instructions::check(),
         interop => interop::part(interop, &workspace::build_broker()?, name),
     }
 }
@@ -149,6 +151,7 @@ fn beside_each_other(broker: &Result<PathBuf>) -> Vec<Part> {
             Part::of("doctest", || with(broker, |_| documentation_tests(None))),
             Part::of("fuzz", || with(broker, |_| fuzz::short(None))),
             Part::of("sim", || with(broker, |_| sim::short())),
+            Part::of("instructions", instructions::check),
         ]
     };
     let python = || vec![interop_part("python", broker)];

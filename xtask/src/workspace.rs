@@ -64,7 +64,12 @@ pub(crate) fn build_program(package: &str) -> Result<()> {
 
 /// Returns the path of a program that was built with the tests.
 pub(crate) fn program(name: &str) -> Result<PathBuf> {
-    binary(&target()?.join("debug").join(name))
+    program_of("debug", name)
+}
+
+/// Returns the path of a program in the folder of a build profile.
+pub(crate) fn program_of(profile: &str, name: &str) -> Result<PathBuf> {
+    binary(&target()?.join(profile).join(name))
 }
 
 fn binary(path: &Path) -> Result<PathBuf> {
