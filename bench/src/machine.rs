@@ -9,24 +9,32 @@ use anyhow::{Context, Result, bail};
 
 pub(crate) fn describe(data: &Path) -> String {
     let mut text = String::new();
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let _ = writeln!(
-        text,
-        "- Version: {} ({})",
-        env!("CARGO_PKG_VERSION"),
-        said("git", &["describe", "--always", "--dirty"])
-    );
-    let _ = writeln!(text, "- Date: {}", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
-    let _ = writeln!(
-        text,
-        "- Machine: {}, {cores} cores, {} of memory, Linux {}",
-        field("/proc/cpuinfo", "model name"),
-        field("/proc/meminfo", "MemTotal"),
-        kernel()
-    );
-    let _ = writeln!(text, "- Disk: {} on {}", file_system(data), device(data));
+    let _ = writeln!(text, "- Version: {}", version());
+    let _ = writeln!(text, "- Date: {}", date());
+    text.push_str(&describe_machine(data));
     text.push('\n');
     text
+}
+
+/// Describes what does not change between two runs.
+pub(crate) fn describe_machine(data: &Path) -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!(
+        "- Machine: {}, {cores} cores, {} of memory, Linux {}\n- Disk: {} on {}\n",
+        field("/proc/cpuinfo", "model name"),
+        field("/proc/meminfo", "MemTotal"),
+        kernel(),
+        file_system(data),
+        device(data)
+    )
+}
+
+pub(crate) fn version() -> String {
+    format!("{} ({})", env!("CARGO_PKG_VERSION"), said("git", &["describe", "--always", "--dirty"]))
+}
+
+pub(crate) fn date() -> String {
+    said("date", &["-u", "+%Y-%m-%d %H:%M UTC"])
 }
 
 /// CPU time of the whole machine, and of this program with the brokers that it has ended.

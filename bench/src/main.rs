@@ -9,6 +9,7 @@ mod disk;
 mod empty;
 mod end_to_end;
 mod features;
+mod growth;
 mod hubs;
 mod journal;
 mod latency;
@@ -38,7 +39,9 @@ pub(crate) struct Arguments {
     /// A short run for a first impression; its numbers are not for publication
     #[arg(long)]
     quick: bool,
-    /// Only this part: protocol, load, cpu, queues, latency, end-to-end, backlog, features, order, topics, hubs, namespace, empty or journal
+    /// Only this part: empty, protocol, load, cpu, queues, latency, end-to-end, backlog, cold, features, order, topics, hubs, namespace,
+    /// sdks or journal; or a part that a whole run leaves out: growth, or one piece of it (growth-backlog, growth-queues,
+    /// growth-connections, growth-body-size, growth-subscriptions)
     #[arg(long, value_name = "PART")]
     only: Option<String>,
     /// The folder for the data of the broker and the bare files; must be on the disk to measure
@@ -48,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", default_value = "bench/RESULTS.md")]
     results: PathBuf,
     /// The number of repetitions of each part
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, default_value_if("quick", "true", "2"))]
     repetitions: usize,
 }
 
@@ -74,6 +77,10 @@ fn main() -> Result<()> {
     let arguments = Arguments::parse();
     std::fs::create_dir_all(&arguments.data)
         .with_context(|| format!("cannot create {}", arguments.data.display()))?;
+    raise_file_limit()?;
+    if let Some(only) = arguments.only.as_deref().filter(|only| growth::is_wanted(only)) {
+        return growth::run(&arguments, only);
+    }
     let wants = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);
     let mut report = Report::new(&arguments);
     for (name, run) in PARTS.into_iter().filter(|(name, _)| wants(name)) {
@@ -92,4 +99,11 @@ fn main() -> Result<()> {
             .with_context(|| format!("cannot write {}", arguments.results.display()))?;
     }
     Ok(())
+}
+
+/// Allows as many open files as the system permits, for many connections. The broker inherits the limit.
+fn raise_file_limit() -> Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).context("cannot raise the file limit")
 }

@@ -100,7 +100,7 @@ impl Report {
         let _ = write!(
             page,
             "Durability is on: every confirmed send and every confirmed completion was on disk before it was confirmed. \
-             Each row ran {} times; the spread is the least and the greatest. Ratios have both sides measured inside the same \
+             Each row ran {} times, long ones without a target twice; the spread is the least and the greatest. Ratios have both sides measured inside the same \
              repetition. Clients and broker share the machine's cores; \"others\" is the share of them that other programs used meanwhile, and \
              with more than a tenth nothing is claimed.{}\n\n",
             self.repetitions,
@@ -145,7 +145,7 @@ fn target(row: &Row) -> String {
 }
 
 /// Formats a number with three significant digits and separated thousands.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "?".to_owned();
     }
