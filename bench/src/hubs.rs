@@ -183,7 +183,7 @@ async fn through(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) -> Resul
     let disk = (before + raw.rate(BLOCK_BYTES / EVENT_BYTES, EVENT_BYTES, short)?) / 2.0;
     rows.add("publish, 1 KiB, batches of 128, 16 partitions, durable", "events/s", None, published);
     rows.add("bare disk, 1 MiB per fdatasync, as records of 1 KiB", "records/s", None, disk);
-    rows.add("publish / bare disk", "", Some(Target::AtLeast(0.5)), published / disk);
+    rows.add("publish / bare disk", "", Some(Target::AtLeast(0.6)), published / disk);
     rows.add("publish: broker CPU per event", "µs", None, published_cpu);
 
     let bare = cached_rate(folder.path())?.min(loopback_rate()?);
@@ -197,7 +197,7 @@ async fn through(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) -> Resul
         None,
         bare,
     );
-    rows.add("catch-up / bare", "", Some(Target::AtLeast(0.5)), caught_up / bare);
+    rows.add("catch-up / bare", "", Some(Target::AtLeast(0.7)), caught_up / bare);
     rows.add("catch-up: broker CPU per event", "µs", None, read_cpu);
 
     // A little less than the share of one partition: batches rotate, but not every partition has the same number of events.
