@@ -62,6 +62,32 @@ pub struct Batch {
     pub(crate) requests: Vec<Request>,
     bodies: BodyBuffer,
     messages: Vec<Written>,
+    expected: Expected,
+}
+
+/// The size of the peer's previous batch to the shard, which is the best guess for this one. Lists that have room for
+/// it from the start are not moved as they grow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Expected {
+    message_count: usize,
+    body_bytes: usize,
+    /// The length of the longest run.
+    run_len: usize,
+}
+
+impl Expected {
+    /// The room that is reserved at most.
+    const BODY_BYTES_MAX: usize = 256 * 1024;
+    const COUNT_MAX: usize = 4096;
+
+    fn after(batch: &Batch) -> Self {
+        let longest = batch.requests.iter().map(Request::answer_count).max();
+        Expected {
+            message_count: batch.messages.len().min(Self::COUNT_MAX),
+            body_bytes: batch.bodies.len().min(Self::BODY_BYTES_MAX),
+            run_len: longest.unwrap_or_default().min(Self::COUNT_MAX),
+        }
+    }
 }
 
 /// A message whose body is in the batch's buffer, or already in the journal.
@@ -108,7 +134,7 @@ impl Batch {
                 run.sends.push(SendOfRun { ticket, messages });
             }
             _ => {
-                let sends = vec![SendOfRun { ticket, messages }];
+                let sends = self.new_run(SendOfRun { ticket, messages });
                 self.requests.push(Request::Send(SendRun { entity, sends }));
             }
         }
@@ -122,8 +148,19 @@ impl Batch {
             Some(Request::Settle(run)) if (run.entity, run.sub_queue) == (entity, sub_queue) => {
                 run.settles.push(settle);
             }
-            _ => self.requests.push(Request::Settle(SettleRun { entity, sub_queue, settles: vec![settle] })),
+            _ => {
+                let settles = self.new_run(settle);
+                self.requests.push(Request::Settle(SettleRun { entity, sub_queue, settles }));
+            }
         }
+    }
+
+    /// Starts a run. Only the first run of a batch gets room for more: a batch can have thousands of short ones.
+    fn new_run<T>(&self, first: T) -> Vec<T> {
+        let mut run =
+            Vec::with_capacity(if self.requests.is_empty() { self.expected.run_len.max(1) } else { 1 });
+        run.push(first);
+        run
     }
 
     /// Starts a collection of the messages of one send. [`Messages::send`] adds the request; a collection that is
@@ -157,8 +194,10 @@ impl Batch {
         self.messages.get_mut(message).and_then(|message| message.attributes.take())
     }
 
+    /// Takes the batch, and leaves an empty one that expects as much again.
     pub fn take(&mut self) -> Batch {
-        std::mem::take(self)
+        let next = Batch { expected: Expected::after(self), ..Batch::default() };
+        std::mem::replace(self, next)
     }
 }
 
@@ -175,6 +214,10 @@ impl Messages<'_> {
         &mut self,
         write: impl FnOnce(&mut BytesMut) -> Result<Option<Box<Attributes>>, E>,
     ) -> Result<(), E> {
+        if self.batch.messages.is_empty() {
+            self.batch.messages.reserve(self.batch.expected.message_count);
+            self.batch.bodies.reserve(self.batch.expected.body_bytes);
+        }
         let (bytes, attributes) = self.batch.bodies.add(write)?;
         self.batch.messages.push(Written { bytes, stored: None, attributes });
         Ok(())

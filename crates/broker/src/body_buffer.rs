@@ -15,6 +15,10 @@ pub(crate) struct BodyBuffer {
 }
 
 impl BodyBuffer {
+    pub(crate) fn reserve(&mut self, additional_bytes: usize) {
+        self.bytes.reserve(additional_bytes);
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.removed_bytes + self.bytes.len()
     }

@@ -167,9 +167,9 @@ impl<'a> Entries<'a> {
     /// Returns an error for bytes after the last announced pair.
     fn excess(&mut self) -> Option<DecodeError> {
         let excess = self.decoder.remaining().len();
-        let error = self.decoder.error(Problem::Excess { excess });
+        let error = (excess != 0).then(|| self.decoder.error(Problem::Excess { excess }));
         self.stop();
-        (excess != 0).then_some(error)
+        error
     }
 
     fn read(&mut self) -> Result<Pair<'a>, DecodeError> {

@@ -104,9 +104,8 @@ impl QueueGroups {
         token: LockToken,
         end: LockEnd,
     ) {
-        let now = context.namespace.broker.clock().now();
         if let Some(LinkKind::QueueGroup(group)) = context.links.get_mut(number).map(|link| &mut link.kind)
-            && let Some(lock) = group.held.remove(now, token, end)
+            && let Some(lock) = group.held.remove(context.namespace.broker.clock().now(), token, end)
         {
             group.arbiter.revive(lock.member);
             self.arbitrate(context, number);
