@@ -13,7 +13,7 @@ use peeklock_types::{CommitGroupNumber, Placement, ShardId};
 use crate::cold::ColdStore;
 use crate::config::WalConfig;
 use crate::disk::{DirectoryLock, Disk, RealDisk, is_no_room};
-use crate::keeper::{Filling, Keeper, prepare_segment};
+use crate::keeper::{Fill, Filling, Keeper, prepare_segment};
 use crate::layout::{Layout, number_in, text};
 use crate::log::WalLog;
 use crate::pool::Pools;
@@ -293,7 +293,9 @@ fn first_segment(
         return Ok(None);
     }
     let path = layout.segment(*next_id);
-    let prepare = || prepare_segment(disk, layout, *next_id, config.first_segment_bytes, Filling::Zeros);
+    let size_bytes = config.first_segment_bytes;
+    let fill = Fill { size_bytes, filling: Filling::Zeros, after_chunk: &|_| Ok(()) };
+    let prepare = || prepare_segment(disk, layout, *next_id, &fill);
     let is_full = |made: &io::Result<Segment>| made.as_ref().is_err_and(is_no_room);
     let mut made = prepare();
     if is_full(&made) && is_needed && disk.remove(&layout.reserve()).is_ok() {

@@ -21,20 +21,28 @@ use crate::shared::{Shared, StopOnPanic};
 
 /// The interval at which a keeper that lacks space retries. Otherwise it sleeps without a timer.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// The pause after each chunk of zeros while the writer has a spare. A commit waits for the disk behind one chunk at
+/// most, and the disk is free most of the time.
+const FILL_PAUSE: Duration = Duration::from_millis(2);
+/// The size of a chunk of zeros.
+const FILL_BYTES: u64 = 256 * 1024;
 
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     /// Whether the last attempt to prepare a segment found no space.
     no_room: bool,
+    /// Whether the keeper has a thread, which may pause.
+    may_pause: bool,
 }
 
 impl Keeper {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Keeper { shared, no_room: false }
+        Keeper { shared, no_room: false, may_pause: false }
     }
 
     pub(crate) fn run(mut self) {
         let _alarm = StopOnPanic { shared: Arc::clone(&self.shared), who: "the keeper" };
+        self.may_pause = true;
         let mut next_try = Instant::now();
         loop {
             let now = Instant::now();
@@ -189,7 +197,8 @@ impl Keeper {
             let filling = if ring.is_filled_fast() { Filling::Reserved } else { Filling::Zeros };
             (ring.next_id(), filling)
         };
-        match prepare_segment(&**disk, layout, id, config.segment_bytes, filling) {
+        let fill = Fill { size_bytes: config.segment_bytes, filling, after_chunk: &|file| self.ease(file) };
+        match prepare_segment(&**disk, layout, id, &fill) {
             Ok(segment) => locked(ring).spares.push_back(segment),
             Err(error) if is_no_room(&error) || is_out_of_handles(&error) => {
                 self.no_room = true;
@@ -199,6 +208,17 @@ impl Keeper {
         }
         self.no_room = false;
         Ok(true)
+    }
+
+    /// Lets commits pass while a file is filled: without this, a commit would wait until all of the file is on the disk.
+    /// Does nothing if the writer has no spare.
+    fn ease(&self, file: &dyn DiskFile) -> io::Result<()> {
+        let has_spare = !locked(&self.shared.ring).spares.is_empty();
+        if self.may_pause && has_spare && !self.shared.bell.is_closing() {
+            file.sync()?;
+            std::thread::sleep(FILL_PAUSE);
+        }
+        Ok(())
     }
 
     fn lacks_spare(&self) -> bool {
@@ -276,7 +296,12 @@ impl Keeper {
         let changed = match space {
             Space::OnlySettle if held => disk.remove(&layout.reserve()).map(|()| 0),
             Space::Enough if !held && roomy && config.reserve_bytes > 0 => {
-                let made = make_file(&**disk, &layout.reserve(), config.reserve_bytes, Filling::Zeros);
+                let fill = Fill {
+                    size_bytes: config.reserve_bytes,
+                    filling: Filling::Zeros,
+                    after_chunk: &|file| self.ease(file),
+                };
+                let made = make_file(&**disk, &layout.reserve(), &fill);
                 made.map(|_| config.reserve_bytes)
             }
             _ => return,
@@ -346,29 +371,31 @@ pub(crate) enum Filling {
     Reserved,
 }
 
+/// The size and contents of a new file.
+pub(crate) struct Fill<'a> {
+    pub(crate) size_bytes: u64,
+    pub(crate) filling: Filling,
+    /// Is called after each chunk of zeros.
+    pub(crate) after_chunk: &'a dyn Fn(&dyn DiskFile) -> io::Result<()>,
+}
+
 pub(crate) fn prepare_segment(
     disk: &dyn Disk,
     layout: &Layout,
     id: u64,
-    size_bytes: u64,
-    filling: Filling,
+    fill: &Fill<'_>,
 ) -> io::Result<Segment> {
     let draft = layout.segment_draft();
-    let file = make_file(disk, &draft, size_bytes, filling)?;
+    let file = make_file(disk, &draft, fill)?;
     disk.rename(&draft, &layout.segment(id))?;
     disk.sync_dir(&layout.wal_dir())?;
-    Ok(Segment { id, size_bytes, file })
+    Ok(Segment { id, size_bytes: fill.size_bytes, file })
 }
 
-/// Creates a file of this size. Leaves nothing after a failure: on a full disk, an unfinished file would take space.
-fn make_file(
-    disk: &dyn Disk,
-    path: &Path,
-    size_bytes: u64,
-    filling: Filling,
-) -> io::Result<Arc<dyn DiskFile>> {
+/// Creates a file. Leaves nothing after a failure: on a full disk, an unfinished file would take space.
+fn make_file(disk: &dyn Disk, path: &Path, fill: &Fill<'_>) -> io::Result<Arc<dyn DiskFile>> {
     let file = disk.create(path)?;
-    let written = fill(&*file, size_bytes, filling).and_then(|()| file.sync());
+    let written = fill.write(&*file).and_then(|()| file.sync());
     if let Err(error) = written {
         // An error of the removal is ignored: the first error is reported.
         let _ = disk.remove(path);
@@ -377,17 +404,19 @@ fn make_file(
     Ok(file)
 }
 
-fn fill(file: &dyn DiskFile, size_bytes: u64, filling: Filling) -> io::Result<()> {
-    const CHUNK: u64 = 256 * 1024;
-    if filling == Filling::Reserved && file.reserve(size_bytes)? {
-        return Ok(());
+impl Fill<'_> {
+    fn write(&self, file: &dyn DiskFile) -> io::Result<()> {
+        if self.filling == Filling::Reserved && file.reserve(self.size_bytes)? {
+            return Ok(());
+        }
+        let zeros = vec![0; usize::try_from(FILL_BYTES.min(self.size_bytes)).unwrap_or(0)];
+        let mut at = 0;
+        while at < self.size_bytes {
+            let now = zeros.len().min(usize::try_from(self.size_bytes - at).unwrap_or(usize::MAX));
+            write_all(file, zeros.get(..now).unwrap_or(&zeros), at)?;
+            at += now as u64;
+            (self.after_chunk)(file)?;
+        }
+        Ok(())
     }
-    let zeros = vec![0; usize::try_from(CHUNK.min(size_bytes)).unwrap_or(0)];
-    let mut at = 0;
-    while at < size_bytes {
-        let now = zeros.len().min(usize::try_from(size_bytes - at).unwrap_or(usize::MAX));
-        write_all(file, zeros.get(..now).unwrap_or(&zeros), at)?;
-        at += now as u64;
-    }
-    Ok(())
 }

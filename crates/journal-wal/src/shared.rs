@@ -170,6 +170,10 @@ impl Bell {
         self.changed.notify_all();
     }
 
+    pub(crate) fn is_closing(&self) -> bool {
+        locked(&self.state).closing
+    }
+
     /// Sleeps until the bell rings or the time has passed. Returns `false` when the journal closes.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
         let mut state = locked(&self.state);
