@@ -35,14 +35,16 @@ impl<L: Log> Shard<L> {
         for SendOfRun { ticket, messages } in sends {
             let send = |shard: &mut Self, new| shard.state.engine.send(now, entity, new, &mut shard.output);
             let result = self.send(entity, batch, messages, send);
-            self.collect();
             sent.push(Answered { ticket, result });
+            self.collect_many();
             if self.is_group_large() {
+                self.collect();
                 let answer = Answer::Sent(std::mem::take(&mut sent));
                 self.held.push(Effect::Answer { peer, answer });
                 self.deliver_and_append(now)?;
             }
         }
+        self.collect();
         if !sent.is_empty() {
             self.held.push(Effect::Answer { peer, answer: Answer::Sent(sent) });
         }

@@ -26,14 +26,16 @@ impl<L: Log> Shard<L> {
         for SettleOfRun { ticket, token, settlement } in settles {
             let (engine, out) = (&mut self.state.engine, &mut self.output);
             let result = engine.settle(now, entity, sub_queue, token, settlement, out).map_err(Error::from);
-            self.collect();
             settled.push(Answered { ticket, result });
+            self.collect_many();
             if self.is_group_large() {
+                self.collect();
                 let answer = Answer::Settled(std::mem::take(&mut settled));
                 self.held.push(Effect::Answer { peer, answer });
                 self.deliver_and_append(now)?;
             }
         }
+        self.collect();
         if !settled.is_empty() {
             self.held.push(Effect::Answer { peer, answer: Answer::Settled(settled) });
         }

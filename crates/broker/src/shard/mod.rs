@@ -48,6 +48,8 @@ use transfers::Transfers;
 
 /// The size from which a group is appended before more is added to it.
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
+/// The number of facts that the steps of a run leave in the output of the engine.
+const FACTS_AT_ONCE: usize = 64;
 /// The maximum number of batches in one round.
 const ROUND_BATCHES_MAX: usize = 256;
 /// The interval between retries while the log has no room although nothing of this shard waits for the disk. In this
@@ -202,6 +204,7 @@ impl<L: Log> Shard<L> {
                 result = self.housekeeping.step_done() => self.on_housekeeping(result)?,
                 count = self.incoming.recv_many(&mut taken, ROUND_BATCHES_MAX), if open && is_free && waiting.is_empty() => {
                     open = count > 0;
+                    self.take_more(&mut taken).await;
                     waiting.extend(taken.drain(..));
                     self.round(&mut waiting)?;
                     // Neither readers that catch up nor a stream of requests may starve the other.
@@ -231,6 +234,20 @@ impl<L: Log> Shard<L> {
             self.outgoing.flush();
         }
         Ok(())
+    }
+
+    /// Takes the batches of peers that are ready to run, while the disk is busy anyway. A round costs the same for one
+    /// batch as for many.
+    async fn take_more(&mut self, taken: &mut Vec<Envelope>) {
+        if !self.appending.is_waiting() {
+            return;
+        }
+        tokio::task::yield_now().await;
+        while taken.len() < ROUND_BATCHES_MAX
+            && let Ok(envelope) = self.incoming.try_recv()
+        {
+            taken.push(envelope);
+        }
     }
 
     /// Decides the waiting batches, as long as the log accepts them.
@@ -325,6 +342,14 @@ impl<L: Log> Shard<L> {
         }
         self.hold();
         Ok(())
+    }
+
+    /// Collects the output of the engine if it has several facts. The steps of a run share one collection, because each
+    /// step has few facts, and a collection inspects every kind of output.
+    pub(crate) fn collect_many(&mut self) {
+        if self.output.facts.len() >= FACTS_AT_ONCE {
+            self.collect();
+        }
     }
 
     /// Collects the output of the engine.

@@ -164,6 +164,12 @@ impl Driver {
                         self.connection.close(None);
                     }
                     commands.drain(..).for_each(|command| self.handle_command(command));
+                    if self.links.len() > 1 {
+                        // Tasks that use other links may be ready. They run first, so that one write contains their
+                        // commands as well.
+                        tokio::task::yield_now().await;
+                        self.handle_waiting_commands();
+                    }
                 }
                 () = sleep_until(timeout) => if let Err(error) = self.connection.handle_timeout(now()) {
                     return self.failed(&error);

@@ -178,6 +178,11 @@ impl<'g> Context<'g> {
         self.waiting_count > 0
     }
 
+    /// Returns whether more than one shard has received a batch.
+    pub(crate) fn has_several_shards(&self) -> bool {
+        self.known_to.iter().filter(|known| **known).nth(1).is_some()
+    }
+
     /// Sends every shard the requests of this round.
     pub(crate) async fn send_batches(&mut self) {
         for shard in 0..self.batches.len() {

@@ -156,6 +156,11 @@ impl<'g> Conversation<'g> {
         self.context.is_closing()
     }
 
+    /// Returns whether more than one shard may have replies for the peer.
+    pub(crate) fn has_several_shards(&self) -> bool {
+        self.context.has_several_shards()
+    }
+
     pub(crate) fn clock(&self) -> Clock {
         self.context.namespace.broker.clock()
     }

@@ -86,6 +86,11 @@ where
             }
             batch = replies.recv(), if has_room => {
                 conversation.handle_replies(batch.unwrap_or_default());
+                if conversation.has_several_shards() {
+                    // One commit releases effects of several shards. Their tasks run first, so that one write contains
+                    // the replies of all of them.
+                    tokio::task::yield_now().await;
+                }
                 // A part of a large message requests the next part. Without the limit, the loop could load the whole
                 // message into memory.
                 while conversation.output().len() < OUTPUT_BYTES_MAX
