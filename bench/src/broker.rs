@@ -16,6 +16,7 @@ pub(crate) const QUEUE: &str = "work";
 pub(crate) struct Broker {
     process: Process,
     labels: HashMap<String, String>,
+    pub(crate) started: Instant,
     /// The time from the start of the process to its line `Ready`.
     pub(crate) ready_after: Duration,
     pub(crate) folder: TempDir,
@@ -37,6 +38,13 @@ impl Broker {
         Self::start_in(folder, arguments)
     }
 
+    /// Kills the broker and starts it again with its data directory.
+    pub(crate) fn restart_after_kill(self, arguments: &[&str]) -> Result<Self> {
+        let Broker { process, folder, .. } = self;
+        drop(process);
+        Self::start_in(folder, arguments)
+    }
+
     fn start_in(folder: TempDir, arguments: &[&str]) -> Result<Self> {
         let started = Instant::now();
         let mut process = Process(
@@ -49,7 +57,8 @@ impl Broker {
                 .context("cannot start the broker")?,
         );
         let stdout = process.0.stdout.take().context("the broker has no stdout")?;
-        let mut broker = Broker { process, labels: HashMap::new(), ready_after: Duration::ZERO, folder };
+        let mut broker =
+            Broker { process, labels: HashMap::new(), started, ready_after: Duration::ZERO, folder };
         let mut lines = BufReader::new(stdout).lines();
         while !broker.labels.contains_key("Ready") {
             let line = lines.next().context("the broker ended before it was ready")??;
@@ -70,8 +79,19 @@ impl Broker {
     }
 
     fn target(&self) -> Result<String> {
-        let address = self.labels.get("AMQP").context("the broker printed no address")?;
-        Ok(format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{address}"))
+        Ok(format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{}", self.address()?))
+    }
+
+    /// Returns the connection string for the SDKs.
+    pub(crate) fn connection_string(&self) -> Result<String> {
+        Ok(format!(
+            "Endpoint=sb://{};SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;",
+            self.address()?
+        ))
+    }
+
+    fn address(&self) -> Result<&str> {
+        Ok(self.labels.get("AMQP").context("the broker printed no address")?)
     }
 
     /// Returns the CPU time so far, in user and kernel mode.
@@ -133,7 +153,8 @@ fn stop(process: &mut Process) -> Result<()> {
     Ok(())
 }
 
-fn disk_bytes(folder: &Path) -> Result<u64> {
+/// Returns the disk space of a folder.
+pub(crate) fn disk_bytes(folder: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut sum = 0;
     for entry in std::fs::read_dir(folder)? {

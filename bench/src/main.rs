@@ -5,6 +5,7 @@
 
 mod backlog;
 mod broker;
+mod cold;
 mod disk;
 mod empty;
 mod end_to_end;
@@ -57,7 +58,7 @@ pub(crate) struct Arguments {
 
 type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
 
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 14] = [
     ("empty", empty::run),
     ("protocol", protocol::run),
     ("load", load::run),
@@ -66,6 +67,7 @@ const PARTS: [Part; 13] = [
     ("latency", latency::run),
     ("end-to-end", end_to_end::run),
     ("backlog", backlog::run),
+    ("cold", cold::run),
     ("features", features::run),
     ("order", order::run),
     ("topics", topics::run),
