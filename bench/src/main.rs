@@ -21,6 +21,7 @@ mod order;
 mod protocol;
 mod protocol_fe2o3;
 mod report;
+mod sdks;
 mod spread;
 #[allow(dead_code, reason = "the comparison with peers draws the bars")]
 mod svg;
@@ -58,7 +59,7 @@ pub(crate) struct Arguments {
 
 type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
 
-const PARTS: [Part; 14] = [
+const PARTS: [Part; 15] = [
     ("empty", empty::run),
     ("protocol", protocol::run),
     ("load", load::run),
@@ -73,6 +74,7 @@ const PARTS: [Part; 14] = [
     ("topics", topics::run),
     ("hubs", hubs::run),
     ("namespace", namespace::run),
+    ("sdks", sdks::run),
 ];
 
 fn main() -> Result<()> {
