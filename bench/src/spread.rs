@@ -16,9 +16,11 @@ use crate::report::{Row, Target};
 const QUEUES: usize = 1_000;
 const CONNECTIONS: usize = 8;
 const BODY_BYTES: usize = 1024;
+/// The number of links of a connection at most; each takes a session of the connection.
+const LINKS_MAX: usize = 125;
 /// The number of admin connections that create the queues.
 const CREATORS: usize = 8;
-pub(crate) const UNCONFIRMED: usize = 256;
+const UNCONFIRMED: usize = 256;
 /// The credit of one receiver over all its links.
 const CREDIT: usize = 1_000;
 const RECEIVED_AT_ONCE: usize = 256;
@@ -39,14 +41,16 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns eight senders and eight receivers that together have a sender and a receiver at each queue.
+    /// Returns eight senders and eight receivers that together have a sender and a receiver at each queue. A connection has a limited
+    /// number of links, so more queues need more connections, with as many messages in flight in all.
     pub(crate) fn over_queues(queues: usize, body_bytes: usize) -> Self {
+        let connections = queues.div_ceil(LINKS_MAX).max(CONNECTIONS);
         Shape {
             queues,
-            connections: CONNECTIONS,
+            connections,
             is_shared: false,
-            unconfirmed: UNCONFIRMED,
-            links: queues.div_ceil(CONNECTIONS),
+            unconfirmed: UNCONFIRMED * CONNECTIONS / connections,
+            links: queues.div_ceil(connections),
             body_bytes,
         }
     }
@@ -164,7 +168,7 @@ pub(crate) async fn start(broker: &Broker, shape: Shape) -> Result<Load> {
     let payload = Message::data(vec![b'x'; shape.body_bytes]).to_bytes();
     for links in senders {
         let payload = payload.clone();
-        load.spawn(|_, stopping| send(links, payload, stopping));
+        load.spawn(|_, stopping| send(links, payload, shape.unconfirmed, stopping));
     }
     Ok(load)
 }
@@ -179,15 +183,20 @@ async fn open_pipelines(client: &Client, shape: Shape, connection: usize) -> Res
 }
 
 /// Sends one message over each link in turn.
-async fn send(mut links: Vec<Pipeline>, payload: Bytes, stopping: Arc<AtomicBool>) -> Result<()> {
+async fn send(
+    mut links: Vec<Pipeline>,
+    payload: Bytes,
+    unconfirmed: usize,
+    stopping: Arc<AtomicBool>,
+) -> Result<()> {
     let count = links.len();
     for link in (0..count).cycle() {
         if stopping.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if count > UNCONFIRMED {
-            // The message that was sent `UNCONFIRMED` links ago is confirmed before the next is sent.
-            let earlier = (link + count - UNCONFIRMED) % count;
+        if count > unconfirmed {
+            // The message that was sent `unconfirmed` links ago is confirmed before the next is sent.
+            let earlier = (link + count - unconfirmed) % count;
             links.get_mut(earlier).context("no such link")?.flush().await?;
         }
         links.get_mut(link).context("no such link")?.send_encoded(payload.clone()).await?;
