@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::fact::Fact;
 use crate::message::EntityId;
 use crate::output::Output;
-use crate::queue::{MessageRow, Queue, standalone};
+use crate::queue::{MessageRow, Queue, Row, standalone};
 
 /// A body that a message still needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Engine {
         let parts = parts.flat_map(|queue| queue.parts());
         let parts = parts.filter(|part| part.messages.standalone_count() > 0);
         parts.flat_map(|part| {
-            part.messages.iter_from(SequenceNumber(0)).filter_map(|(_, entry)| standalone(entry))
+            part.messages.iter_from(SequenceNumber(0)).filter_map(|(_, entry)| standalone(&entry))
         })
     }
 
@@ -108,7 +108,7 @@ impl Engine {
             for part in queue.parts_mut() {
                 let room = max - found.len();
                 let bodies = part.messages.in_log_upto(upto).take(room);
-                found.extend(bodies.map(|(number, entry)| live(*entity, number, entry)));
+                found.extend(bodies.map(|(number, entry)| live(*entity, number, &entry)));
             }
             if found.len() >= max {
                 break;
@@ -157,7 +157,7 @@ impl Engine {
 }
 
 impl Queue {
-    fn entry(&self, number: SequenceNumber) -> Option<&MessageRow> {
+    fn entry(&self, number: SequenceNumber) -> Option<Row<'_>> {
         self.sub_queue_of(number).and_then(|sub_queue| self.part(sub_queue).messages.get(number))
     }
 }
@@ -180,7 +180,7 @@ fn collect_standalone_bodies(
             return Some(number);
         }
         if range.contains(entry.body) {
-            found.push(live(queue.entity, number, entry));
+            found.push(live(queue.entity, number, &entry));
         }
     }
     None

@@ -299,7 +299,7 @@ impl Engine {
         for part in queue.parts() {
             if part.messages.standalone_count() > 0 {
                 freed.extend(
-                    part.messages.iter_from(Default::default()).filter_map(|(_, entry)| standalone(entry)),
+                    part.messages.iter_from(Default::default()).filter_map(|(_, entry)| standalone(&entry)),
                 );
             }
         }

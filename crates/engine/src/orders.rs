@@ -37,7 +37,7 @@ impl Engine {
             path: queue.path(SubQueue::Main),
             sequence_number: number,
         })?;
-        Ok(explain(now, queue, number, entry))
+        Ok(explain(now, queue, number, &entry))
     }
 
     /// Applies the current order of the queue to the receiver's limit of unsettled messages.

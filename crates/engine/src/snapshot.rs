@@ -210,7 +210,7 @@ struct Last {
 fn put_messages(messages: &Messages, sessions: &BTreeMap<&SessionId, u64>, out: &mut Vec<u8>) {
     let mut last = Last::default();
     for (number, entry) in messages.iter_from(SequenceNumber(0)) {
-        put_sized(out, |out| put_message(messages, sessions, number, entry, &mut last, out));
+        put_sized(out, |out| put_message(messages, sessions, number, &entry, &mut last, out));
     }
 }
 

@@ -17,7 +17,7 @@ use self::tally::Tally;
 use super::locks::{Lock, Locks};
 use super::sessions::{Holder, LazySessions, Look, SessionSlot, Sessions};
 use super::standalone;
-use super::table::{Marks, MessageRow, Table};
+use super::table::{Marks, MessageRow, Row, Table};
 use super::waiting::Waiting;
 use crate::message::{Details, Message, MessageState};
 use crate::order::{Order, Pick};
@@ -161,10 +161,12 @@ impl Messages {
         self.tally.size_bytes
     }
 
-    pub(crate) fn get(&self, number: SequenceNumber) -> Option<&MessageRow> {
+    #[inline]
+    pub(crate) fn get(&self, number: SequenceNumber) -> Option<Row<'_>> {
         self.table.get(number.0)
     }
 
+    #[inline]
     pub(crate) fn lock_of(&self, entry: &MessageRow) -> Option<&Lock> {
         entry.lock.map(|slot| self.locks.get(slot))
     }
@@ -185,7 +187,7 @@ impl Messages {
     pub(crate) fn iter_from(
         &self,
         number: SequenceNumber,
-    ) -> impl Iterator<Item = (SequenceNumber, &MessageRow)> {
+    ) -> impl Iterator<Item = (SequenceNumber, Row<'_>)> {
         self.table.iter_from(number.0).map(|(number, entry)| (SequenceNumber(number), entry))
     }
 
@@ -193,7 +195,7 @@ impl Messages {
     /// not.
     #[inline]
     pub(crate) fn is_held(&self, now: Timestamp, token: LockToken) -> bool {
-        let Some(entry) = self.get(token.sequence_number()) else { return false };
+        let Some(entry) = self.table.get_locked(token.sequence_number().0) else { return false };
         let is_locked =
             self.lock_of(entry).is_some_and(|lock| lock.nonce == token.nonce() && lock.until > now);
         is_locked
@@ -255,7 +257,7 @@ impl Messages {
             return false;
         }
         let entry = self.get(number).filter(|entry| entry.lock.is_none());
-        entry.and_then(|entry| self.timers(number, entry).1).is_some_and(|at| at <= now)
+        entry.and_then(|entry| self.timers(number, &entry).1).is_some_and(|at| at <= now)
     }
 
     /// Returns the message to deliver next. It stays in its place until a fact locks or removes it.
@@ -632,8 +634,8 @@ impl Messages {
         let changed = self.sessions.refresh(slot, |number| {
             let entry = table.get(number);
             Look {
-                waits: entry.is_some_and(MessageRow::is_waiting),
-                is_delayed: entry.is_some_and(|entry| entry.state == MessageState::Delayed),
+                waits: entry.as_ref().is_some_and(|entry| entry.is_waiting()),
+                is_delayed: entry.as_ref().is_some_and(|entry| entry.state == MessageState::Delayed),
                 lane: entry.and_then(|entry| entry.lane),
             }
         });

@@ -32,7 +32,7 @@ pub(crate) use history::History;
 pub(crate) use messages::{Messages, Moving};
 pub use receipt::NewBody;
 pub(crate) use sessions::{Holder, SessionSlot};
-pub(crate) use table::{Marks, MessageRow};
+pub(crate) use table::{Marks, MessageRow, Row};
 
 use self::table::Table;
 use crate::catalog::Counts;

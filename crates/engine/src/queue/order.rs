@@ -91,7 +91,7 @@ impl Queue {
         if sub_queue != SubQueue::Main || self.main.messages.order().is_none() {
             return;
         }
-        let Some(entry) = self.main.messages.get(number).copied() else { return };
+        let Some(entry) = self.main.messages.get(number).map(|entry| *entry) else { return };
         let Some((order, lane)) = self.main.messages.order_mut().zip(entry.lane) else { return };
         if !entry.marks.has(Marks::STARTED) {
             order.note_started(now, lane, entry.enqueued_at());
@@ -144,7 +144,7 @@ impl Queue {
             | Fact::Deferred { sub_queue: SubQueue::Main, sequence_number, .. } => (sequence_number, false),
             _ => return,
         };
-        let Some(entry) = self.main.messages.get(number).copied() else { return };
+        let Some(entry) = self.main.messages.get(number).map(|entry| *entry) else { return };
         // An expired lock does not count as a settlement, even if the message is dead-lettered for it.
         let has_run_out = self.main.messages.lock_of(&entry).is_some_and(|lock| lock.until <= now);
         let Some((order, lane)) = self.main.messages.order_mut().zip(entry.lane) else { return };

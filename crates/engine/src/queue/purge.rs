@@ -20,7 +20,7 @@ impl Queue {
         out: &mut Output,
     ) -> u64 {
         let (entity, messages) = (self.entity, &self.part(sub_queue).messages);
-        let found = messages.iter_from(SequenceNumber(0)).any(|(_, entry)| is_purged(entry, before));
+        let found = messages.iter_from(SequenceNumber(0)).any(|(_, entry)| is_purged(&entry, before));
         if !found || count_max == 0 {
             return 0;
         }
@@ -46,7 +46,7 @@ impl Queue {
         let (entity, sub_queue, messages) = (self.entity, SubQueue::Main, &self.main.messages);
         let count_max = usize::try_from(count_max).unwrap_or(usize::MAX).min(FACTS_PER_CALL_MAX);
         let is_meant =
-            |number: &SequenceNumber| messages.get(*number).is_some_and(|entry| is_purged(entry, before));
+            |number: &SequenceNumber| messages.get(*number).is_some_and(|entry| is_purged(&entry, before));
         let all = messages.sessions().get(slot).into_iter().flat_map(|session| session.numbers_from(0));
         let numbers: Vec<_> = all.map(SequenceNumber).filter(is_meant).take(count_max).collect();
         for &sequence_number in &numbers {

@@ -144,7 +144,7 @@ impl Queue {
             .all_waiting()
             .take(FACTS_PER_CALL_MAX)
             .filter(|(number, entry)| is_small(entry.size_bytes) && !messages.has_expired(now, *number));
-        found.take(max).map(|(number, entry)| messages.view(number, entry)).collect()
+        found.take(max).map(|(number, entry)| messages.view(number, &entry)).collect()
     }
 
     /// Checks that `token` is the newest receipt of an existing message.
@@ -246,7 +246,7 @@ impl Queue {
         self.record(Fact::Receipted { entity: self.entity, sequence_number, nonce, until }, out);
         let messages = &self.main.messages;
         let entry = messages.get(sequence_number).expect("the fact has just found the message");
-        let message = messages.view(sequence_number, entry);
+        let message = messages.view(sequence_number, &entry);
         Received { token: LockToken::new(sequence_number, nonce), message }
     }
 

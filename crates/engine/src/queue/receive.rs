@@ -31,7 +31,7 @@ impl Queue {
             }
             ReceiveMode::ReceiveAndDelete => Fact::Completed { entity, sub_queue, sequence_number },
         };
-        let mut message = messages.view(sequence_number, entry);
+        let mut message = messages.view(sequence_number, &entry);
         message.end_receipt();
         if let Fact::Locked { until, .. } = fact {
             message.locked_until = Some(session.map_or(until, |holder| holder.until));
@@ -104,7 +104,7 @@ impl Queue {
     pub(crate) fn peek(&self, sub_queue: SubQueue, from: SequenceNumber, max: usize) -> Vec<Message> {
         let messages = &self.part(sub_queue).messages;
         let found = messages.iter_from(from).take(max.min(limits::BATCH_COUNT_MAX));
-        found.map(|(number, entry)| messages.view(number, entry)).collect()
+        found.map(|(number, entry)| messages.view(number, &entry)).collect()
     }
 
     /// Like `peek`, within one session.
@@ -113,7 +113,7 @@ impl Queue {
         let session = messages.sessions().find(session).and_then(|slot| messages.sessions().get(slot));
         let numbers =
             session.into_iter().flat_map(|session| session.numbers_from(from.0)).map(SequenceNumber);
-        let found = numbers.filter_map(|number| Some(messages.view(number, messages.get(number)?)));
+        let found = numbers.filter_map(|number| Some(messages.view(number, &*messages.get(number)?)));
         found.take(max.min(limits::BATCH_COUNT_MAX)).collect()
     }
 }

@@ -22,8 +22,8 @@ impl Queue {
         if entry.state == MessageState::Deferred {
             return None;
         }
-        let failed_count = messages.delivery_count(number, entry).saturating_add(1);
-        let nonce = messages.lock_of(entry).map_or(0, |lock| lock.nonce);
+        let failed_count = messages.delivery_count(number, &entry).saturating_add(1);
+        let nonce = messages.lock_of(&entry).map_or(0, |lock| lock.nonce);
         let policy = || match sub_queue {
             SubQueue::Main => delay(self.settings.retry, failed_count, nonce),
             _ => Duration::ZERO,

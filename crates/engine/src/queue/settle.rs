@@ -134,7 +134,7 @@ impl Queue {
     pub(super) fn failed_too_often(&self, sub_queue: SubQueue, sequence_number: SequenceNumber) -> bool {
         let messages = &self.part(sub_queue).messages;
         let Some(entry) = messages.get(sequence_number) else { return false };
-        let failed_count = messages.delivery_count(sequence_number, entry).saturating_add(1);
+        let failed_count = messages.delivery_count(sequence_number, &entry).saturating_add(1);
         // In a session the order may be more important than the removal of the message.
         let stays = entry.session.is_some() && self.settings.poison_session != PoisonSession::DeadLetter;
         sub_queue == SubQueue::Main && failed_count >= self.settings.max_delivery_count && !stays
@@ -180,7 +180,7 @@ impl Queue {
     /// Returns the expiry of the message's lock, which is its own or that of its session.
     fn locked_until(&self, sub_queue: SubQueue, number: SequenceNumber) -> Option<Timestamp> {
         let messages = &self.part(sub_queue).messages;
-        messages.get(number).and_then(|entry| messages.locked_until(entry))
+        messages.get(number).and_then(|entry| messages.locked_until(&entry))
     }
 
     /// Returns the session that the receiver claims to hold. `None` if it names no session, or if the queue has no

@@ -1,20 +1,31 @@
-//! Messages by sequence number, in 32 bytes each.
+//! Messages by sequence number.
 //!
 //! Neighbours share a chunk, because a queue's sequence numbers are dense: a lookup is two array accesses, and a chunk
 //! is freed when its last message is gone. A few old messages must not keep many empty chunks allocated, so stragglers
 //! move to a tree.
+//!
+//! A row has 32 bytes. In a long backlog most chunks are untouched for a long time, so a chunk of plain messages is
+//! packed into a few bytes per row, see [`packed`]. It is unpacked when one of its messages changes, for example when
+//! the first one is locked. Reading and removing messages do not unpack it.
 
+mod packed;
+
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque, btree_map};
 
 use peeklock_types::{BodyRef, Timestamp};
 
+use self::packed::Packed;
 use super::locks::LockSlot;
 use super::sessions::SessionSlot;
 use crate::message::MessageState;
 use crate::order::LaneSlot;
 
-/// The stored row of each message. Patches and details are rare and stored elsewhere.
-#[derive(Clone, Copy, Debug)]
+/// A row of the table: borrowed, or unpacked for the caller.
+pub(crate) type Row<'t> = Cow<'t, MessageRow>;
+
+/// The row of each message. Patches and details are rare and stored elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MessageRow {
     pub(crate) body: BodyRef,
     /// The time of enqueueing, in 48 bits: enough for nine thousand years.
@@ -113,10 +124,22 @@ impl MessageRow {
     pub(crate) fn is_stray(&self) -> bool {
         self.marks.has(Marks::STRAY)
     }
+
+    /// Returns whether the message has nothing but what every message has. Messages of sessions and lanes are not
+    /// plain: they are delivered in another order than that of the table, so their chunks would be packed and unpacked
+    /// for single messages.
+    fn is_plain(&self) -> bool {
+        self.session.is_none() && self.lane.is_none()
+    }
 }
 
 /// The rows of a chunk. One bit per row marks its presence, so a chunk has as many rows as a word has bits.
 const CHUNK_LEN: usize = 64;
+
+/// The number of chunks that stay unpacked after they were created or unpacked. In a queue with fewer messages, the
+/// receivers usually remove a chunk before it is packed. Debug builds pack as much as possible, so that the tests of
+/// queues cover it.
+const UNPACKED_COUNT_MAX: usize = if cfg!(debug_assertions) { 1 } else { 64 };
 
 #[derive(Debug)]
 struct Chunk {
@@ -124,15 +147,70 @@ struct Chunk {
     entries: [MessageRow; CHUNK_LEN],
 }
 
+impl Chunk {
+    const BLANK: Chunk = Chunk { live: 0, entries: [MessageRow::BLANK; CHUNK_LEN] };
+
+    fn rows(&self) -> impl Iterator<Item = &MessageRow> {
+        places(self.live).map(|place| &self.entries[place])
+    }
+}
+
+#[derive(Debug)]
+enum Slot {
+    Empty,
+    Rows(Box<Chunk>),
+    Packed(Box<Packed>),
+}
+
+impl Slot {
+    #[inline]
+    fn live(&self) -> u64 {
+        match self {
+            Slot::Empty => 0,
+            Slot::Rows(chunk) => chunk.live,
+            Slot::Packed(packed) => packed.live,
+        }
+    }
+
+    /// Returns the row at a place, if it is live.
+    #[inline]
+    fn row(&self, place: usize) -> Option<Row<'_>> {
+        match self {
+            Slot::Rows(chunk) if chunk.live & (1 << place) != 0 => Some(Cow::Borrowed(&chunk.entries[place])),
+            Slot::Packed(packed) if packed.live & (1 << place) != 0 => Some(Cow::Owned(packed.row(place))),
+            Slot::Empty | Slot::Rows(_) | Slot::Packed(_) => None,
+        }
+    }
+
+    /// Returns the live rows with their places, in order.
+    fn rows(&self) -> impl Iterator<Item = (usize, Row<'_>)> {
+        let (chunk, packed) = match self {
+            Slot::Empty => (None, None),
+            Slot::Rows(chunk) => (Some(chunk), None),
+            Slot::Packed(packed) => (None, Some(packed)),
+        };
+        let rows = chunk
+            .into_iter()
+            .flat_map(|chunk| places(chunk.live).map(|place| (place, Cow::Borrowed(&chunk.entries[place]))));
+        rows.chain(
+            packed.into_iter().flat_map(|packed| packed.rows().map(|(place, row)| (place, Cow::Owned(row)))),
+        )
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Table {
     /// The number of the first chunk. Messages of earlier chunks are in `stragglers`.
     first_chunk: u64,
-    chunks: VecDeque<Option<Box<Chunk>>>,
+    chunks: VecDeque<Slot>,
     /// The number of allocated chunks in `chunks`.
     chunk_count: usize,
-    /// The chunk that was emptied last: otherwise a queue that is mostly empty would allocate memory for each message.
+    /// The chunk that was emptied or packed last: otherwise a queue that is mostly empty would allocate memory for each
+    /// message.
     spare: Option<Box<Chunk>>,
+    /// The numbers of the unpacked chunks, in the order in which they were created or unpacked. Some may be empty or
+    /// packed since.
+    unpacked: VecDeque<u64>,
     stragglers: BTreeMap<u64, MessageRow>,
     len: u64,
 }
@@ -143,6 +221,15 @@ fn split(number: u64) -> (u64, usize) {
     (number / CHUNK_LEN as u64, place)
 }
 
+/// Returns the places of the live rows, in order.
+fn places(mut live: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = (live != 0).then(|| live.trailing_zeros() as usize);
+        live &= live.wrapping_sub(1);
+        place
+    })
+}
+
 impl Table {
     /// Creates a table for numbers that arrive in order and without large gaps.
     pub(crate) fn dense() -> Table {
@@ -151,6 +238,7 @@ impl Table {
             chunks: VecDeque::new(),
             chunk_count: 0,
             spare: None,
+            unpacked: VecDeque::new(),
             stragglers: BTreeMap::new(),
             len: 0,
         }
@@ -166,58 +254,88 @@ impl Table {
     }
 
     #[inline]
-    pub(crate) fn get(&self, number: u64) -> Option<&MessageRow> {
+    pub(crate) fn get(&self, number: u64) -> Option<Row<'_>> {
         let (chunk, place) = split(number);
-        let Some(index) = chunk.checked_sub(self.first_chunk) else { return self.stragglers.get(&number) };
-        let chunk = self.chunks.get(usize::try_from(index).ok()?)?.as_ref()?;
-        (chunk.live & (1 << place) != 0).then(|| &chunk.entries[place])
+        let Some(index) = chunk.checked_sub(self.first_chunk) else {
+            return self.stragglers.get(&number).map(Cow::Borrowed);
+        };
+        self.chunks.get(usize::try_from(index).ok()?)?.row(place)
     }
 
+    /// Returns the row of a locked message. Its chunk is not packed, so this is faster than `get`.
+    #[inline]
+    pub(crate) fn get_locked(&self, number: u64) -> Option<&MessageRow> {
+        let (chunk, place) = split(number);
+        let Some(index) = chunk.checked_sub(self.first_chunk) else {
+            return self.stragglers.get(&number).filter(|row| row.lock.is_some());
+        };
+        match self.chunks.get(usize::try_from(index).ok()?)? {
+            Slot::Rows(chunk) if chunk.live & (1 << place) != 0 => {
+                Some(&chunk.entries[place]).filter(|row| row.lock.is_some())
+            }
+            Slot::Empty | Slot::Rows(_) | Slot::Packed(_) => None,
+        }
+    }
+
+    /// Returns a row to change it. Its chunk is unpacked.
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut MessageRow> {
         let (chunk, place) = split(number);
         let Some(index) = chunk.checked_sub(self.first_chunk) else {
             return self.stragglers.get_mut(&number);
         };
-        let chunk = self.chunks.get_mut(usize::try_from(index).ok()?)?.as_mut()?;
-        (chunk.live & (1 << place) != 0).then(|| &mut chunk.entries[place])
+        let index = usize::try_from(index).ok()?;
+        let slot = self.chunks.get(index)?;
+        if slot.live() & (1 << place) == 0 {
+            return None;
+        }
+        if matches!(slot, Slot::Packed(_)) {
+            self.unpack(index);
+        }
+        match &mut self.chunks[index] {
+            Slot::Rows(chunk) => Some(&mut chunk.entries[place]),
+            Slot::Empty | Slot::Packed(_) => None,
+        }
     }
 
     /// Returns the first message whose number is at least `number`.
     #[inline]
-    pub(crate) fn next_from(&self, number: u64) -> Option<(u64, &MessageRow)> {
+    pub(crate) fn next_from(&self, number: u64) -> Option<(u64, Row<'_>)> {
         if !self.stragglers.is_empty()
             && let Some((&found, entry)) = self.stragglers.range(number..).next()
         {
-            return Some((found, entry));
+            return Some((found, Cow::Borrowed(entry)));
         }
-        let (chunk, place) = split(number);
-        let (skip, mut place) = chunk.checked_sub(self.first_chunk).map_or((0, 0), |skip| (skip, place));
+        let (skip, mut place) = self.start_at(number);
         let skip = usize::try_from(skip).ok().filter(|&skip| skip < self.chunks.len())?;
-        for (chunk, number) in self.chunks.range(skip..).zip(self.first_chunk + skip as u64..) {
-            if let Some(chunk) = chunk {
-                let live = chunk.live & (u64::MAX << place);
-                if live != 0 {
-                    let place = live.trailing_zeros();
-                    return Some((
-                        number * CHUNK_LEN as u64 + u64::from(place),
-                        &chunk.entries[place as usize],
-                    ));
-                }
+        for (slot, number) in self.chunks.range(skip..).zip(self.first_chunk + skip as u64..) {
+            let live = slot.live() & (u64::MAX << place);
+            if live != 0 {
+                let place = live.trailing_zeros() as usize;
+                return slot.row(place).map(|row| (number * CHUNK_LEN as u64 + place as u64, row));
             }
             place = 0;
         }
         None
     }
 
+    /// Returns the index in `chunks` and the place at which a search for numbers from `number` on starts.
+    fn start_at(&self, number: u64) -> (u64, usize) {
+        let (chunk, place) = split(number);
+        chunk.checked_sub(self.first_chunk).map_or((0, 0), |skip| (skip, place))
+    }
+
     /// Returns all messages from `number` on, in order.
-    pub(crate) fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &MessageRow)> {
-        let mut next = Some(number);
-        std::iter::from_fn(move || {
-            let (found, entry) = self.next_from(next?)?;
-            next = found.checked_add(1);
-            Some((found, entry))
-        })
+    pub(crate) fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, Row<'_>)> {
+        let stragglers =
+            self.stragglers.range(number..).map(|(&number, entry)| (number, Cow::Borrowed(entry)));
+        let (skip, _) = self.start_at(number);
+        let skip = usize::try_from(skip).map_or(self.chunks.len(), |skip| skip.min(self.chunks.len()));
+        let chunks = self.chunks.range(skip..).zip(self.first_chunk.saturating_add(skip as u64)..);
+        let rows = chunks.flat_map(|(slot, chunk)| {
+            slot.rows().map(move |(place, row)| (chunk * CHUNK_LEN as u64 + place as u64, row))
+        });
+        stragglers.chain(rows.skip_while(move |(found, _)| *found < number))
     }
 
     /// Inserts a row. Returns `false` if the number is already present.
@@ -254,19 +372,42 @@ impl Table {
         };
         let slot = usize::try_from(index).ok().and_then(|index| self.chunks.get_mut(index));
         let Some(slot) = slot else { return false };
-        let Some(chunk) = slot.as_mut().filter(|chunk| chunk.live & (1 << place) != 0) else { return false };
-        chunk.live &= !(1 << place);
+        let live = match slot {
+            Slot::Empty => return false,
+            Slot::Rows(chunk) => &mut chunk.live,
+            Slot::Packed(packed) => &mut packed.live,
+        };
+        if *live & (1 << place) == 0 {
+            return false;
+        }
+        *live &= !(1 << place);
         self.len -= 1;
-        if chunk.live == 0 {
-            self.spare = slot.take();
+        if *live == 0 {
+            if let Slot::Rows(chunk) = std::mem::replace(slot, Slot::Empty) {
+                self.spare = Some(chunk);
+            }
             self.chunk_count -= 1;
             self.shorten();
         }
         true
     }
 
-    /// Returns the chunk with this number, which is at or after the first one, and creates it if necessary.
+    /// Returns the chunk with this number, which is at or after the first one, and creates or unpacks it if necessary.
+    #[inline]
     fn chunk_for_insert(&mut self, number: u64) -> &mut Chunk {
+        // The new chunk is most often the last one.
+        let index = number.checked_sub(self.first_chunk).and_then(|index| usize::try_from(index).ok());
+        let is_open =
+            index.and_then(|index| self.chunks.get(index)).is_some_and(|slot| matches!(slot, Slot::Rows(_)));
+        let index = index.filter(|_| is_open).unwrap_or_else(|| self.open_chunk(number));
+        match &mut self.chunks[index] {
+            Slot::Rows(chunk) => chunk,
+            Slot::Empty | Slot::Packed(_) => unreachable!("the chunk is unpacked, see above"),
+        }
+    }
+
+    /// Creates or unpacks a chunk at or after the first one. Returns its index.
+    fn open_chunk(&mut self, number: u64) -> usize {
         while !self.chunks.is_empty() && number - self.first_chunk >= self.row_len_max(self.chunk_count + 1) {
             self.give_up_first_chunk();
         }
@@ -275,15 +416,69 @@ impl Table {
         }
         let index = usize::try_from(number - self.first_chunk).expect("the row is short, see above");
         if index >= self.chunks.len() {
-            self.chunks.resize_with(index + 1, || None);
+            self.chunks.resize_with(index + 1, || Slot::Empty);
         }
-        let (slot, spare) = (&mut self.chunks[index], &mut self.spare);
-        slot.get_or_insert_with(|| {
+        if matches!(self.chunks[index], Slot::Packed(_)) {
+            self.unpack(index);
+        } else {
             self.chunk_count += 1;
-            spare
-                .take()
-                .unwrap_or_else(|| Box::new(Chunk { live: 0, entries: [MessageRow::BLANK; CHUNK_LEN] }))
-        })
+            let blank = self.blank_chunk();
+            self.chunks[index] = Slot::Rows(blank);
+            self.note_unpacked(number);
+        }
+        index
+    }
+
+    /// Returns a chunk without live rows.
+    fn blank_chunk(&mut self) -> Box<Chunk> {
+        let mut chunk = self.spare.take().unwrap_or_else(|| Box::new(Chunk::BLANK));
+        chunk.live = 0;
+        chunk
+    }
+
+    #[cold]
+    fn unpack(&mut self, index: usize) {
+        let mut chunk = self.blank_chunk();
+        if let Slot::Packed(packed) = &self.chunks[index] {
+            packed.unpack(&mut chunk);
+            self.chunks[index] = Slot::Rows(chunk);
+            self.note_unpacked(self.first_chunk + index as u64);
+        }
+    }
+
+    /// Adds a chunk to the unpacked ones, and packs the oldest of them if there are many. Two are examined for each one
+    /// that is added, so the list becomes shorter again after many of its chunks were locked.
+    fn note_unpacked(&mut self, number: u64) {
+        // A queue that is mostly empty creates its last chunk again and again.
+        if self.unpacked.back() != Some(&number) {
+            self.unpacked.push_back(number);
+        }
+        for _ in 0..2 {
+            if self.unpacked.len() > UNPACKED_COUNT_MAX
+                && let Some(oldest) = self.unpacked.pop_front()
+                // The chunk that was just added is about to change. It may be in the list twice.
+                && oldest != number
+            {
+                self.try_to_pack(oldest);
+            }
+        }
+    }
+
+    /// Packs a chunk of plain messages. A chunk with a locked message is examined again later.
+    fn try_to_pack(&mut self, number: u64) {
+        let index = number.checked_sub(self.first_chunk).and_then(|index| usize::try_from(index).ok());
+        let Some(slot) = index.and_then(|index| self.chunks.get_mut(index)) else { return };
+        let Slot::Rows(chunk) = slot else { return };
+        if let Some(row) = chunk.rows().find(|row| !row.is_plain() || row.lock.is_some()) {
+            if row.is_plain() {
+                self.unpacked.push_back(number);
+            }
+            return;
+        }
+        let packed = Slot::Packed(Box::new(Packed::new(chunk)));
+        if let Slot::Rows(chunk) = std::mem::replace(slot, packed) {
+            self.spare = Some(chunk);
+        }
     }
 
     /// Returns the maximum length of the row for a number of allocated chunks: a fixed multiple, so memory is
@@ -297,7 +492,7 @@ impl Table {
             self.give_up_first_chunk();
         }
         // The last slot stays, even if empty: the next message belongs there, and must not become a straggler.
-        while self.chunks.len() > 1 && matches!(self.chunks.front(), Some(None)) {
+        while self.chunks.len() > 1 && matches!(self.chunks.front(), Some(Slot::Empty)) {
             self.chunks.pop_front();
             self.first_chunk += 1;
         }
@@ -306,10 +501,9 @@ impl Table {
     fn give_up_first_chunk(&mut self) {
         let first_number = self.first_chunk * CHUNK_LEN as u64;
         self.first_chunk += 1;
-        let Some(Some(chunk)) = self.chunks.pop_front() else { return };
-        self.chunk_count -= 1;
-        let there = chunk.entries.iter().enumerate().filter(|(place, _)| chunk.live & (1 << place) != 0);
-        self.stragglers.extend(there.map(|(place, entry)| (first_number + place as u64, *entry)));
+        let Some(slot) = self.chunks.pop_front() else { return };
+        self.chunk_count -= usize::from(!matches!(slot, Slot::Empty));
+        self.stragglers.extend(slot.rows().map(|(place, row)| (first_number + place as u64, *row)));
     }
 }
 
@@ -317,8 +511,10 @@ impl Table {
 mod tests {
     use std::collections::BTreeMap;
 
+    use peeklock_types::SequenceNumber;
     use proptest::prelude::*;
 
+    use super::super::locks::Locks;
     use super::*;
 
     fn entry(size_bytes: u32) -> MessageRow {
@@ -357,24 +553,104 @@ mod tests {
         assert_eq!(table.iter_from(0).map(|(number, _)| number).collect::<Vec<_>>(), [1, 1 << 60]);
     }
 
+    #[test]
+    fn a_long_backlog_of_plain_messages_takes_few_bytes() {
+        let mut table = Table::dense();
+        for number in 1..=10_000 {
+            assert!(table.insert(number, plain(number)));
+        }
+        let packed =
+            |table: &Table| table.chunks.iter().filter(|slot| matches!(slot, Slot::Packed(_))).count();
+        assert!(packed(&table) + UNPACKED_COUNT_MAX >= table.chunk_count);
+        let bytes = table.chunks.iter().map(|slot| match slot {
+            Slot::Packed(packed) => size_of::<Packed>() + packed.size_bytes(),
+            Slot::Rows(_) | Slot::Empty => 0,
+        });
+        assert!(bytes.sum::<usize>() < 8 * 10_000);
+        // The moved bodies of a long backlog do not leave its chunks unpacked.
+        for number in 1..=10_000 {
+            table.get_mut(number).unwrap().body = BodyRef::standalone(1 << 32 | number * 34).unwrap();
+        }
+        assert!(packed(&table) + UNPACKED_COUNT_MAX >= table.chunk_count);
+    }
+
+    #[test]
+    fn a_locked_message_keeps_its_chunk_unpacked() {
+        let mut table = Table::dense();
+        for number in 1..=1000 {
+            table.insert(number, plain(number));
+            if number == 70 {
+                table.get_mut(number).unwrap().lock = Some(lock());
+            }
+        }
+        assert_eq!(table.get_locked(70), table.get(70).as_deref());
+        assert!(table.get_locked(71).is_none() && table.get(71).is_some());
+    }
+
+    /// Returns the row of a message of 256 bytes in a commit group of 100 such messages.
+    fn plain(number: u64) -> MessageRow {
+        let offset = u32::try_from(number % 100 * 272).unwrap();
+        let body = BodyRef::in_group(peeklock_types::CommitGroupNumber(number / 100), offset).unwrap();
+        MessageRow::new(body, 256, Timestamp::from_millis(1_700_000_000_000 + number / 100))
+    }
+
+    fn lock() -> LockSlot {
+        Locks::default().add(SequenceNumber(1), 1, Timestamp::ZERO)
+    }
+
+    /// A row with similar or arbitrary values.
+    fn rows() -> impl Strategy<Value = MessageRow> {
+        let near = (1_000_000..1_000_999_u64, 256..300_u32, 1_700_000_000_000..1_700_000_000_999_u64);
+        let far = (any::<u64>(), any::<u32>(), 0..1_u64 << 48);
+        let state = prop_oneof![
+            8 => Just(MessageState::Active),
+            1 => Just(MessageState::Deferred),
+            1 => Just(MessageState::Scheduled),
+            1 => Just(MessageState::Delayed),
+        ];
+        let rest = (state, prop_oneof![8 => Just((0, 0)), 1 => (any::<u8>(), any::<u16>())]);
+        (prop_oneof![8 => near, 1 => far], rest).prop_map(
+            |((body, size_bytes, at), (state, (marks, count)))| {
+                let row = MessageRow::new(BodyRef::from_raw(body), size_bytes, Timestamp::from_millis(at));
+                MessageRow { state, marks: Marks(marks), delivery_count_low: count, ..row }
+            },
+        )
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
-        Push { gap: u64 },
+        Push { gap: u64, count: u64 },
         InsertAt { number: u64 },
         RemoveNth { nth: usize },
+        ChangeNth { nth: usize },
+        LockNth { nth: usize, on: bool },
         WalkFrom { number: u64 },
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<(Step, MessageRow)>> {
         let step = prop_oneof![
-            8 => (1..3u64).prop_map(|gap| Step::Push { gap }),
-            1 => (1..5000u64).prop_map(|gap| Step::Push { gap }),
-            1 => (0..2000u64).prop_map(|number| Step::InsertAt { number }),
-            8 => (0..8usize).prop_map(|nth| Step::RemoveNth { nth }),
-            2 => any::<usize>().prop_map(|nth| Step::RemoveNth { nth }),
-            1 => (0..2000u64).prop_map(|number| Step::WalkFrom { number }),
+            8 => (1..3_u64, 1..20_u64).prop_map(|(gap, count)| Step::Push { gap, count }),
+            1 => (1..5000_u64).prop_map(|gap| Step::Push { gap, count: 1 }),
+            1 => (0..2000_u64).prop_map(|number| Step::InsertAt { number }),
+            8 => (0..8_usize).prop_map(|nth| Step::RemoveNth { nth }),
+            8 => any::<usize>().prop_map(|nth| Step::RemoveNth { nth }),
+            2 => any::<usize>().prop_map(|nth| Step::ChangeNth { nth }),
+            2 => any::<(usize, bool)>().prop_map(|(nth, on)| Step::LockNth { nth, on }),
+            1 => (0..2000_u64).prop_map(|number| Step::WalkFrom { number }),
         ];
-        prop::collection::vec(step, 1..600)
+        prop::collection::vec((step, rows()), 1..600)
+    }
+
+    fn nth_key(model: &BTreeMap<u64, MessageRow>, nth: usize) -> Option<u64> {
+        model.keys().nth(nth.checked_rem(model.len())?).copied()
+    }
+
+    fn row_of(table: &Table, number: u64) -> Option<MessageRow> {
+        table.get(number).map(Cow::into_owned)
+    }
+
+    fn walk(table: &Table, number: u64) -> Vec<(u64, MessageRow)> {
+        table.iter_from(number).map(|(number, row)| (number, *row)).collect()
     }
 
     proptest! {
@@ -385,39 +661,52 @@ mod tests {
             let mut table = if dense { Table::dense() } else { Table::sparse() };
             let mut model = BTreeMap::new();
             let mut last = 0;
-            for (mark, step) in (0..).zip(steps) {
+            for (step, row) in steps {
                 match step {
-                    Step::Push { gap } => {
-                        last += gap;
-                        prop_assert_eq!(table.insert(last, entry(mark)), !model.contains_key(&last));
-                        model.entry(last).or_insert(mark);
+                    Step::Push { gap, count } => {
+                        for _ in 0..count {
+                            last += gap;
+                            prop_assert_eq!(table.insert(last, row), !model.contains_key(&last));
+                            model.entry(last).or_insert(row);
+                        }
                     }
                     Step::InsertAt { number } => {
-                        prop_assert_eq!(table.insert(number, entry(mark)), !model.contains_key(&number));
-                        model.entry(number).or_insert(mark);
+                        prop_assert_eq!(table.insert(number, row), !model.contains_key(&number));
+                        model.entry(number).or_insert(row);
                         last = last.max(number);
                     }
-                    Step::RemoveNth { nth } if !model.is_empty() => {
-                        let number = *model.keys().nth(nth % model.len()).unwrap();
-                        let removed = table.get(number).map(|entry| entry.size_bytes);
-                        prop_assert_eq!(removed, model.remove(&number));
+                    Step::RemoveNth { nth: index } => {
+                        let Some(number) = nth_key(&model, index) else { continue };
+                        prop_assert_eq!(row_of(&table, number), model.remove(&number));
                         prop_assert!(table.remove(number) && !table.remove(number));
                         prop_assert!(table.get_mut(number).is_none());
                     }
-                    Step::RemoveNth { .. } => {}
+                    Step::ChangeNth { nth: index } => {
+                        let Some(number) = nth_key(&model, index) else { continue };
+                        *table.get_mut(number).unwrap() = row;
+                        model.insert(number, row);
+                    }
+                    Step::LockNth { nth: index, on } => {
+                        let Some(number) = nth_key(&model, index) else { continue };
+                        table.get_mut(number).unwrap().lock = on.then(lock);
+                        model.get_mut(&number).unwrap().lock = on.then(lock);
+                        prop_assert_eq!(table.get_locked(number).is_some(), on);
+                    }
                     Step::WalkFrom { number } => {
-                        let walked = table.iter_from(number).map(|(number, entry)| (number, entry.size_bytes));
-                        let expected = model.range(number..).map(|(&number, &mark)| (number, mark));
-                        prop_assert!(walked.eq(expected));
+                        let expected: Vec<_> = model.range(number..).map(|(&number, &row)| (number, row)).collect();
+                        prop_assert_eq!(table.next_from(number).map(|(number, row)| (number, *row)), expected.first().copied());
+                        prop_assert_eq!(walk(&table, number), expected);
                     }
                 }
                 prop_assert_eq!(table.len(), model.len() as u64);
-                prop_assert_eq!(table.chunks.iter().flatten().count(), table.chunk_count);
+                let allocated = table.chunks.iter().filter(|slot| !matches!(slot, Slot::Empty));
+                prop_assert_eq!(allocated.count(), table.chunk_count);
                 prop_assert!(table.chunks.len() as u64 <= table.row_len_max(table.chunk_count));
             }
-            for (number, mark) in model {
-                prop_assert_eq!(table.get(number).map(|entry| entry.size_bytes), Some(mark));
+            for (&number, row) in &model {
+                prop_assert_eq!(row_of(&table, number), Some(*row));
             }
+            prop_assert_eq!(walk(&table, 0), model.into_iter().collect::<Vec<_>>());
         }
     }
 }

@@ -3,7 +3,7 @@
 use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber, SequenceNumber, StoredBody};
 
 use super::super::standalone;
-use super::super::table::{Marks, MessageRow};
+use super::super::table::{Marks, MessageRow, Row};
 use super::{Messages, Misfit};
 
 impl Messages {
@@ -90,7 +90,7 @@ impl Messages {
     pub(crate) fn in_log_upto(
         &mut self,
         upto: CommitGroupNumber,
-    ) -> impl Iterator<Item = (SequenceNumber, &MessageRow)> {
+    ) -> impl Iterator<Item = (SequenceNumber, Row<'_>)> {
         let first = self.first_in_log().map_or(u64::MAX, |(number, _)| number);
         let strays = self.strays.iter().take_while(move |(group, _)| *group <= upto);
         let strays = strays.filter_map(|&(_, number)| Some((number, self.table.get(number)?)));

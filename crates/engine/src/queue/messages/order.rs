@@ -10,7 +10,7 @@ use crate::order::{LaneKey, LaneSlot, Order, Pick};
 
 /// Returns the time at which a message was enqueued.
 pub(super) fn came(table: &Table, number: u64) -> Timestamp {
-    table.get(number).map_or(Timestamp::ZERO, MessageRow::enqueued_at)
+    table.get(number).map_or(Timestamp::ZERO, |entry| entry.enqueued_at())
 }
 
 impl Messages {

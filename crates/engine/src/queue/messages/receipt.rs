@@ -2,7 +2,7 @@
 
 use peeklock_types::{SequenceNumber, Timestamp};
 
-use super::super::table::{Marks, MessageRow};
+use super::super::table::{Marks, Row};
 use super::{Messages, Misfit};
 use crate::message::{Details, MessageState};
 
@@ -50,7 +50,8 @@ impl Messages {
     /// Invalidates the receipt, because another receiver has got the message.
     #[inline]
     pub(crate) fn end_receipt(&mut self, number: SequenceNumber) {
-        if self.has_receipt(number) {
+        // Most queues have no message with details, and then no lookup is necessary.
+        if !self.details.is_empty() && self.has_receipt(number) {
             // The message exists, as was just checked.
             let _ = self.set_receipt(number, None);
         }
@@ -67,7 +68,7 @@ impl Messages {
     }
 
     /// Returns the messages that could be delivered, in the order of their numbers.
-    pub(crate) fn all_waiting(&self) -> impl Iterator<Item = (SequenceNumber, &MessageRow)> {
+    pub(crate) fn all_waiting(&self) -> impl Iterator<Item = (SequenceNumber, Row<'_>)> {
         let (returned, from) = self.waiting.returned();
         // With an order, the list of waiting messages is not maintained.
         let from = if self.order.is_some() { 0 } else { from };
