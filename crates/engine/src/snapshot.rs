@@ -87,20 +87,26 @@ tagged_fields! { StoredSession in stored_session {
 impl Engine {
     pub fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::new();
+        self.put_snapshot(&mut out);
+        out
+    }
+
+    /// Appends the snapshot to `out`.
+    pub fn put_snapshot(&self, out: &mut Vec<u8>) {
+        let start = out.len();
         let mut queues: Vec<_> = self.queues.values().collect();
         queues.sort_unstable_by_key(|queue| queue.entity);
-        put_large_field(queues_part::QUEUES, &mut out, |out| {
+        put_large_field(queues_part::QUEUES, out, |out| {
             queues.into_iter().for_each(|queue| put_large(out, |out| put_queue(queue, out)));
         });
         let sent = self.transfers.routes.iter().map(|(shard, route)| (*shard, route.newest));
-        put_field(queues_part::SENT, &sent.collect::<Vec<_>>(), &mut out);
+        put_field(queues_part::SENT, &sent.collect::<Vec<_>>(), out);
         let arrived = self.transfers.arrived.iter().map(|(shard, number)| (*shard, *number));
-        put_field(queues_part::ARRIVED, &arrived.collect::<Vec<_>>(), &mut out);
-        put_large_field(queues_part::SHARED, &mut out, |out| self.shared.put(out));
-        put_field(queues_part::NEXT_ENTITY, &self.next_entity, &mut out);
-        let checksum = crc32c::crc32c(&out);
+        put_field(queues_part::ARRIVED, &arrived.collect::<Vec<_>>(), out);
+        put_large_field(queues_part::SHARED, out, |out| self.shared.put(out));
+        put_field(queues_part::NEXT_ENTITY, &self.next_entity, out);
+        let checksum = crc32c::crc32c(&out[start..]);
         out.extend_from_slice(&checksum.to_le_bytes());
-        out
     }
 
     /// Restores the state of a snapshot, in a broker of this placement.

@@ -30,7 +30,7 @@ impl State {
     pub(crate) fn snapshot(&self) -> Payload {
         let mut out = MAGIC.to_vec();
         out.extend(ProgramVersion::THIS.to_bits().to_le_bytes());
-        put_large_field(shard_part::QUEUES, &mut out, |out| out.extend(self.engine.snapshot()));
+        put_large_field(shard_part::QUEUES, &mut out, |out| self.engine.put_snapshot(out));
         put_large_field(shard_part::HUBS, &mut out, |out| self.hubs.snapshot(out));
         let mut parts = Vec::new();
         if self.blobs != Blobs::default() {
