@@ -569,7 +569,7 @@ mod tests {
         assert!(bytes.sum::<usize>() < 8 * 10_000);
         // The moved bodies of a long backlog do not leave its chunks unpacked.
         for number in 1..=10_000 {
-            table.get_mut(number).unwrap().body = BodyRef::standalone(1 << 32 | number * 34).unwrap();
+            table.get_mut(number).unwrap().body = BodyRef::standalone((1 << 32) | (number * 34)).unwrap();
         }
         assert!(packed(&table) + UNPACKED_COUNT_MAX >= table.chunk_count);
     }
