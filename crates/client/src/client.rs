@@ -22,6 +22,7 @@ use crate::received::ReceivedMessage;
 use crate::receiver::{ReceiveMode, ReceiverBuilder};
 use crate::sender::Sender;
 use crate::shared::Shared;
+use crate::spares::Spares;
 use crate::target::{Credentials, Target};
 use crate::transaction::Transaction;
 use crate::transport;
@@ -87,7 +88,10 @@ impl Client {
         let (commands, incoming) = mpsc::channel(COMMANDS_MAX);
         let (opening, opened) = oneshot::channel();
         let ending = Ending::default();
-        let driver = Driver::new(target.address().into(), connection, incoming, Arc::clone(&ending), opening);
+        let spares = Arc::<Spares>::default();
+        let address = target.address().into();
+        let driver =
+            Driver::new(address, connection, incoming, Arc::clone(&spares), Arc::clone(&ending), opening);
         tokio::spawn(driver.run(stream));
         match opened.await {
             Ok(Ok(())) => {}
@@ -95,7 +99,7 @@ impl Client {
             Err(_) => return Err(open_error(target, OpenFailure::Other("it went away".to_owned()))),
         }
         let tokens = TokenKeeper::start(&target.credentials, &commands);
-        Ok(Self { shared: Arc::new(Shared { commands, ending, tokens }) })
+        Ok(Self { shared: Arc::new(Shared { commands, ending, tokens, spares }) })
     }
 
     /// Opens a link to send to a queue. Each send waits for its confirmation.

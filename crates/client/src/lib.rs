@@ -32,6 +32,7 @@ mod sas;
 mod sender;
 mod session;
 mod shared;
+mod spares;
 mod target;
 mod transaction;
 mod transport;

@@ -451,6 +451,18 @@ impl Delivery {
         self.settle_as(outcome, in_transaction).await
     }
 
+    /// Settles the message in a transaction without an answer. Returns whether there is something to settle.
+    pub(crate) async fn settle_step(self, transaction: &Bytes, outcome: Outcome) -> Result<bool, Error> {
+        if self.arrival.is_settled {
+            return self.settle(outcome).await.map(|()| false);
+        }
+        let state = DeliveryState::Transactional {
+            txn_id: transaction.clone(),
+            outcome: Some(Box::new(outcome.into_state())),
+        };
+        self.link.tell(ReceiverCommand::SettleStep { id: self.arrival.id, state }).await.map(|()| true)
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.link.shared
     }

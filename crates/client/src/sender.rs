@@ -9,6 +9,7 @@ use peeklock_types::SequenceNumber;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::driver::command::{Command, LinkKind, LinkRequest, Opened};
+use crate::driver::coordinator::Unsent;
 use crate::error::{Ending, Error};
 use crate::management::Management;
 use crate::producer::Producer;
@@ -90,6 +91,13 @@ impl SenderLink {
     }
 }
 
+/// Encodes messages as one delivery; `None` if there are none.
+pub(crate) fn batch(messages: &[Message]) -> Option<Bytes> {
+    let parts = messages.iter().map(Encode::to_bytes).collect();
+    let batch = Message { body: Body::Data(parts), ..Message::default() };
+    (!messages.is_empty()).then(|| batch.to_bytes())
+}
+
 impl Drop for SenderLink {
     fn drop(&mut self) {
         self.shared.let_go(self.link);
@@ -117,7 +125,10 @@ impl Sender {
 
     /// Sends all messages as one delivery: all are stored or none. Together they must fit the size limit.
     pub async fn send_batch(&self, messages: &[Message]) -> Result<(), Error> {
-        self.send_all(messages, None).await
+        match batch(messages) {
+            Some(payload) => self.send_encoded(payload, BATCH_FORMAT, None).await,
+            None => Ok(()),
+        }
     }
 
     /// Schedules messages, each for its own time ([`with_scheduled_time`](crate::MessageExt::with_scheduled_time)). All are stored or none.
@@ -134,12 +145,33 @@ impl Sender {
         self.management().await?.cancel_scheduled(numbers).await
     }
 
-    pub(crate) async fn send_in(&self, transaction: &Bytes, message: &Message) -> Result<(), Error> {
-        self.send_encoded(message.to_bytes(), 0, Some(transaction.clone())).await
+    /// Sends an encoded message in a transaction and waits for its outcome.
+    pub(crate) async fn send_in(
+        &self,
+        transaction: &Bytes,
+        payload: Bytes,
+        message_format: u32,
+    ) -> Result<(), Error> {
+        self.send_encoded(payload, message_format, Some(transaction.clone())).await
     }
 
-    pub(crate) async fn send_batch_in(&self, transaction: &Bytes, messages: &[Message]) -> Result<(), Error> {
-        self.send_all(messages, Some(transaction.clone())).await
+    /// Sends an encoded message in a transaction without an outcome. The message has the mark `unsent` until it leaves.
+    pub(crate) async fn send_step(
+        &self,
+        transaction: &Bytes,
+        payload: Bytes,
+        message_format: u32,
+        unsent: &Unsent,
+    ) -> Result<(), Error> {
+        let link = &self.link;
+        link.check_size(payload.len())?;
+        let permit = link.permits.acquire().await.map_err(|_| link.lost())?;
+        let place = link.place().await?;
+        // From here on, the driver returns the permit when the message leaves.
+        permit.forget();
+        let (link, transaction, unsent) = (link.link, transaction.clone(), unsent.clone());
+        place.send(Command::SendStep { link, payload, message_format, transaction, unsent });
+        Ok(())
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -148,15 +180,6 @@ impl Sender {
 
     async fn management(&self) -> Result<Management<'_>, Error> {
         Management::open(&self.link.shared, &self.link.entity).await
-    }
-
-    async fn send_all(&self, messages: &[Message], transaction: Option<Bytes>) -> Result<(), Error> {
-        if messages.is_empty() {
-            return Ok(());
-        }
-        let parts = messages.iter().map(Encode::to_bytes).collect();
-        let batch = Message { body: Body::Data(parts), ..Message::default() };
-        self.send_encoded(batch.to_bytes(), BATCH_FORMAT, transaction).await
     }
 
     /// Sends an encoded message.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use peeklock_amqp::Message;
 use peeklock_amqp::connection::LinkId;
-use peeklock_amqp::{DeliveryState, Message};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cbs::TokenKeeper;
 use crate::driver::command::{Command, LinkRequest, Opened, Reply};
 use crate::error::{Ending, Error};
+use crate::spares::Spares;
 
 /// The time limit for the response to an attach or a request.
 pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
@@ -19,6 +20,7 @@ pub(crate) struct Shared {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) ending: Ending,
     pub(crate) tokens: Option<TokenKeeper>,
+    pub(crate) spares: Arc<Spares>,
 }
 
 impl Shared {
@@ -82,11 +84,11 @@ impl Shared {
     }
 
     /// Sends a request to the transaction coordinator.
-    pub(crate) async fn control(
+    pub(crate) async fn control<T>(
         &self,
         operation: &str,
-        command: impl FnOnce(Reply<DeliveryState>) -> Command,
-    ) -> Result<DeliveryState, Error> {
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, Error> {
         self.ask_in_time(operation, &"$coordinator".into(), ANSWER_TIME_MAX, command).await
     }
 

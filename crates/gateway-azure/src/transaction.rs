@@ -56,6 +56,8 @@ pub(crate) struct Retired {
 pub(crate) struct Discharger {
     pub(crate) control: LinkNumber,
     pub(crate) delivery: DeliveryId,
+    /// Whether a new transaction begins under the same id.
+    pub(crate) renews: bool,
 }
 
 #[derive(Debug)]
@@ -65,6 +67,8 @@ struct Transaction {
     expires_at: Millis,
     work: Work,
     retired: Vec<Retired>,
+    /// The number of deliveries and settlements that have named the transaction on their links, whatever their outcome.
+    arrived_count: u64,
     /// The number of requests and large messages of the transaction that are not answered yet.
     request_count: usize,
     /// The reason why the transaction can only be rolled back.
@@ -100,18 +104,7 @@ impl Transactions {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         let id = TransactionId::new(number, nonce);
-        let transaction = Transaction {
-            id,
-            control,
-            expires_at: now.after(IDLE_MAX),
-            work: Work::default(),
-            retired: Vec::new(),
-            request_count: 0,
-            doomed: None,
-            discharger: None,
-            parked: None,
-        };
-        self.open.insert(number, transaction);
+        self.open.insert(number, Transaction::new(id, control, now));
         Ok(Bytes::copy_from_slice(&id.0))
     }
 
@@ -198,6 +191,14 @@ impl Transactions {
         Ok(())
     }
 
+    /// Counts a delivery or a settlement that names the transaction on its link.
+    pub(crate) fn count_arrival(&mut self, id: &[u8]) {
+        let number = self.find(id).ok();
+        if let Some(transaction) = number.and_then(|number| self.open.get_mut(&number.0)) {
+            transaction.arrived_count += 1;
+        }
+    }
+
     /// Returns the transaction, for a step that needs this much memory.
     fn step(
         &mut self,
@@ -264,17 +265,41 @@ impl Transactions {
         Err(unknown())
     }
 
-    pub(crate) fn roll_back(&mut self, id: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn roll_back(
+        &mut self,
+        now: Millis,
+        id: &[u8],
+        discharger: Discharger,
+    ) -> Result<(), Refusal> {
         let number = self.dischargeable(id)?;
-        self.remove(number);
+        self.discharge(now, number, discharger);
         Ok(())
     }
 
+    /// Removes a transaction that is committed or rolled back, and begins the next one if the peer has requested it.
+    fn discharge(
+        &mut self,
+        now: Millis,
+        number: TransactionNumber,
+        discharger: Discharger,
+    ) -> Option<Transaction> {
+        let ended = self.remove(number)?;
+        if discharger.renews {
+            self.open.insert(number.0, Transaction::new(ended.id, discharger.control, now));
+        }
+        Some(ended)
+    }
+
     /// Returns the work of a commit. The transaction is stored until [`Transactions::end`].
+    ///
+    /// A peer that does not wait for the answers to its steps sends their number. A step may have been lost on the way,
+    /// because its link was ended in the meantime.
     pub(crate) fn commit(
         &mut self,
+        now: Millis,
         id: &[u8],
         discharger: Discharger,
+        sent_count: Option<u64>,
     ) -> Result<(TransactionNumber, Work), Refusal> {
         let number = self.dischargeable(id)?;
         let transaction = self.open.get(&number.0).ok_or_else(unknown)?;
@@ -282,8 +307,16 @@ impl Transactions {
         let is_early = transaction.request_count > 0;
         let early =
             || "a request of it was not answered; wait for all responses before the commit".to_owned();
-        if let Some(reason) = transaction.doomed.clone().or_else(|| is_early.then(early)) {
-            self.remove(number);
+        let lost = || match sent_count {
+            Some(sent) if sent != transaction.arrived_count => Some(format!(
+                "{} of its {sent} steps arrived; their links have ended",
+                transaction.arrived_count
+            )),
+            _ => None,
+        };
+        let doomed = transaction.doomed.clone().or_else(|| is_early.then(early)).or_else(lost);
+        if let Some(reason) = doomed {
+            self.discharge(now, number, discharger);
             return Err(rolled_back(&reason));
         }
         let transaction = self.open.get_mut(&number.0).ok_or_else(unknown)?;
@@ -318,9 +351,14 @@ impl Transactions {
     }
 
     /// Removes a transaction whose commit has succeeded or failed. Returns its id, too.
-    pub(crate) fn end(&mut self, number: TransactionNumber) -> Option<(Bytes, Discharger, Vec<Retired>)> {
-        let transaction = self.remove(number)?;
-        Some((Bytes::copy_from_slice(&transaction.id.0), transaction.discharger?, transaction.retired))
+    pub(crate) fn end(
+        &mut self,
+        now: Millis,
+        number: TransactionNumber,
+    ) -> Option<(Bytes, Discharger, Vec<Retired>)> {
+        let discharger = self.open.get(&number.0)?.discharger?;
+        let transaction = self.discharge(now, number, discharger)?;
+        Some((Bytes::copy_from_slice(&transaction.id.0), discharger, transaction.retired))
     }
 
     /// Rolls back the transactions of a control link that was detached, because no peer can commit them any more. A
@@ -360,6 +398,21 @@ impl Transactions {
 }
 
 impl Transaction {
+    fn new(id: TransactionId, control: LinkNumber, now: Millis) -> Self {
+        Transaction {
+            id,
+            control,
+            expires_at: now.after(IDLE_MAX),
+            work: Work::default(),
+            retired: Vec::new(),
+            arrived_count: 0,
+            request_count: 0,
+            doomed: None,
+            discharger: None,
+            parked: None,
+        }
+    }
+
     /// Returns whether no commit, request or large message of the transaction is in flight.
     fn is_idle(&self) -> bool {
         self.discharger.is_none() && self.request_count == 0

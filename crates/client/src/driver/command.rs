@@ -10,11 +10,13 @@ use peeklock_amqp::{DeliveryState, Message};
 use smallvec::SmallVec;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use super::coordinator::Unsent;
 use crate::error::{Ending, Error};
 use crate::pipeline::Failure;
 use crate::producer::Producer;
 use crate::receiver::{Arrival, ReceiveMode};
 use crate::session::{HeldSession, SessionWish};
+use crate::spares::Declared;
 
 /// The capacity of the command queue.
 pub(crate) const COMMANDS_MAX: usize = 1024;
@@ -56,14 +58,34 @@ pub(crate) enum Command {
         transaction: Option<Bytes>,
         reply: Reply<Message>,
     },
-    /// A request to the transaction coordinator. The reply is its outcome.
-    Control {
-        request: Bytes,
-        reply: Reply<DeliveryState>,
+    /// A message of a transaction, without a reply: the commit reports a failure.
+    SendStep {
+        link: LinkId,
+        payload: Bytes,
+        message_format: u32,
+        transaction: Bytes,
+        unsent: Unsent,
     },
+    /// Begins a transaction.
+    Declare {
+        reply: Reply<Declared>,
+    },
+    /// Commits a transaction or rolls it back.
+    Discharge(Discharge),
     Close {
         reply: oneshot::Sender<()>,
     },
+}
+
+/// The end of a transaction.
+pub(crate) struct Discharge {
+    pub(crate) id: Bytes,
+    pub(crate) fail: bool,
+    /// The number of steps on links, for a broker that compares it.
+    pub(crate) step_count: Option<u32>,
+    /// The steps that must leave before.
+    pub(crate) unsent: Unsent,
+    pub(crate) reply: Reply<DeliveryState>,
 }
 
 /// The commands of a receiver to its link.
@@ -76,6 +98,11 @@ pub(crate) enum ReceiverCommand {
         id: DeliveryId,
         state: DeliveryState,
         reply: Reply<()>,
+    },
+    /// A settlement in a transaction, without a reply: the commit reports a failure.
+    SettleStep {
+        id: DeliveryId,
+        state: DeliveryState,
     },
     SettleMany {
         ids: Vec<DeliveryId>,

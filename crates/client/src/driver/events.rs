@@ -36,7 +36,7 @@ impl Driver {
                     }
                     self.touch(link);
                 }
-                Some(Link::Request(_) | Link::Coordinator) => self.touch(link),
+                Some(Link::Request(_)) => self.touch(link),
                 _ => {}
             },
             Event::Unblocked { .. } => self.touch_all(),
@@ -136,7 +136,12 @@ impl Driver {
                 }
                 self.links.insert(link, Link::Request(address));
             }
-            Some(other) => drop(self.links.insert(link, other)),
+            Some(other) => {
+                if let (Link::Coordinator, Some(coordinator)) = (&other, &mut self.coordinator) {
+                    coordinator.handle_attached(attach);
+                }
+                self.links.insert(link, other);
+            }
             None => {}
         }
     }

@@ -5,7 +5,7 @@
 
 mod attach;
 pub(crate) mod command;
-mod coordinator;
+pub(crate) mod coordinator;
 mod events;
 mod receiving;
 mod requests;
@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::error::{Ending, Error};
+use crate::spares::Spares;
 use attach::attach_for;
 use command::{Command, LinkRequest, Opened, Reply};
 use coordinator::Coordinator;
@@ -55,6 +56,7 @@ pub(crate) struct Driver {
     links: BTreeMap<LinkId, Link>,
     nodes: BTreeMap<Arc<str>, Node>,
     coordinator: Option<Coordinator>,
+    spares: Arc<Spares>,
     /// The error for handles whose driver has ended.
     ending: Ending,
     opening: Option<oneshot::Sender<Result<(), OpenFailure>>>,
@@ -82,6 +84,7 @@ impl Driver {
         address: Arc<str>,
         connection: Connection,
         commands: mpsc::Receiver<Command>,
+        spares: Arc<Spares>,
         ending: Ending,
         opening: oneshot::Sender<Result<(), OpenFailure>>,
     ) -> Self {
@@ -92,6 +95,7 @@ impl Driver {
             links: BTreeMap::new(),
             nodes: BTreeMap::new(),
             coordinator: None,
+            spares,
             ending,
             opening: Some(opening),
             closing: Vec::new(),
@@ -248,7 +252,20 @@ impl Driver {
             Command::Request { node, message, transaction, reply } => {
                 self.request(&node, *message, transaction, reply);
             }
-            Command::Control { request, reply } => self.control(request, reply),
+            Command::SendStep { link, payload, message_format, transaction, unsent } => {
+                if let Some(Link::Sending(sending)) = self.links.get_mut(&link) {
+                    sending.push_step(payload, message_format, transaction, unsent);
+                    self.touch(link);
+                }
+            }
+            Command::Declare { reply } => match self.coordinator() {
+                Some(coordinator) => coordinator.declare(reply),
+                None => drop(reply.send(Err(Error::TooManyLinks))),
+            },
+            Command::Discharge(discharge) => match self.coordinator() {
+                Some(coordinator) => coordinator.discharge(discharge),
+                None => drop(discharge.reply.send(Err(Error::TooManyLinks))),
+            },
             Command::Close { reply } => {
                 self.closing.push(reply);
                 self.connection.close(None);
@@ -316,21 +333,16 @@ impl Driver {
         }
     }
 
-    fn control(&mut self, request: Bytes, reply: Reply<DeliveryState>) {
+    /// Returns the link to the coordinator for a request. Attaches it if there is none.
+    fn coordinator(&mut self) -> Option<&mut Coordinator> {
         if self.coordinator.is_none() {
             self.serial += 1;
-            self.coordinator = Coordinator::attach(self.serial, &mut self.connection);
-            if let Some(coordinator) = &self.coordinator {
-                self.links.insert(coordinator.link, Link::Coordinator);
-            }
+            let spares = Arc::clone(&self.spares);
+            let coordinator = Coordinator::attach(self.serial, spares, &mut self.connection)?;
+            self.links.insert(coordinator.link, Link::Coordinator);
+            self.coordinator = Some(coordinator);
         }
-        match &mut self.coordinator {
-            Some(coordinator) => {
-                coordinator.push(request, reply);
-                self.touched.push(coordinator.link);
-            }
-            None => drop(reply.send(Err(Error::TooManyLinks))),
-        }
+        self.coordinator.as_mut()
     }
 
     fn touch(&mut self, link: LinkId) {
@@ -363,13 +375,14 @@ impl Driver {
                         node.pump(&mut self.connection);
                     }
                 }
-                Some(Link::Coordinator) => {
-                    if let Some(coordinator) = &mut self.coordinator {
-                        coordinator.pump(&mut self.connection);
-                    }
-                }
                 _ => {}
             }
+        }
+        // A discharge follows the steps that have left in this round.
+        if let Some(coordinator) = &mut self.coordinator
+            && coordinator.has_waiting()
+        {
+            coordinator.pump(&mut self.connection);
         }
         // Keeps the capacity for the next round.
         self.touched = touched;

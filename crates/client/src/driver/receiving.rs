@@ -87,6 +87,7 @@ impl ReceivingLink {
                 self.awaited.insert(id.0, reply);
                 connection.set_outcome(link, id, state);
             }
+            ReceiverCommand::SettleStep { id, state } => connection.settle(link, id, state),
             ReceiverCommand::SettleMany { ids, state } => {
                 self.counted += ids.len();
                 ids.into_iter().for_each(|id| connection.set_outcome(link, id, state.clone()));

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::OUTPUT_BYTES_MAX;
 use super::command::Reply;
+use super::coordinator::Unsent;
 use crate::error::{Ending, Error};
 use crate::outcome::{in_transaction, outcome_of};
 use crate::pipeline::Failure;
@@ -33,6 +34,8 @@ struct Waiting {
     payload: Bytes,
     message_format: u32,
     transaction: Option<Bytes>,
+    /// The mark of a step of a transaction, which is sent settled.
+    unsent: Option<Unsent>,
 }
 
 enum Slot {
@@ -66,7 +69,19 @@ impl SendingLink {
         transaction: Option<Bytes>,
         reply: Reply<()>,
     ) {
-        self.enqueue(payload, message_format, transaction, Slot::Awaited(reply));
+        self.enqueue(payload, message_format, transaction, Slot::Awaited(reply), None);
+    }
+
+    /// Adds a message of a transaction. It has no outcome: its permit returns when it leaves.
+    pub(super) fn push_step(
+        &mut self,
+        payload: Bytes,
+        message_format: u32,
+        transaction: Bytes,
+        unsent: Unsent,
+    ) {
+        self.enqueue(payload, message_format, Some(transaction), Slot::Done, Some(unsent));
+        self.forget_done();
     }
 
     pub(super) fn push_counted(
@@ -78,13 +93,20 @@ impl SendingLink {
         if self.failures.is_none() {
             self.failures = Some(failures.clone());
         }
-        self.enqueue(payload, message_format, None, Slot::Counted);
+        self.enqueue(payload, message_format, None, Slot::Counted, None);
     }
 
-    fn enqueue(&mut self, payload: Bytes, message_format: u32, transaction: Option<Bytes>, slot: Slot) {
+    fn enqueue(
+        &mut self,
+        payload: Bytes,
+        message_format: u32,
+        transaction: Option<Bytes>,
+        slot: Slot,
+        unsent: Option<Unsent>,
+    ) {
         let number = self.first_number + self.outcomes.len() as u64;
         self.outcomes.push_back(slot);
-        self.waiting.push_back(Waiting { number, payload, message_format, transaction });
+        self.waiting.push_back(Waiting { number, payload, message_format, transaction, unsent });
     }
 
     /// Sends as much as credit, window and output allow.
@@ -95,11 +117,14 @@ impl SendingLink {
             let delivery = Outgoing {
                 tag: tag(next.number),
                 message_format: next.message_format,
-                settled: false,
+                settled: next.unsent.is_some(),
                 state: in_transaction(next.transaction.as_ref()),
             };
             match connection.send(link, &delivery, &[&next.payload]) {
-                Ok(()) => drop(self.waiting.pop_front()),
+                Ok(()) => {
+                    self.confirmed_count += usize::from(delivery.settled);
+                    self.waiting.pop_front();
+                }
                 // Credit, the window or an outcome continues the link; an event reports a link that has ended.
                 Err(
                     SendError::NoCredit
@@ -132,6 +157,10 @@ impl SendingLink {
             Slot::Counted => self.count(index, result),
         }
         self.confirmed_count += 1;
+        self.forget_done();
+    }
+
+    fn forget_done(&mut self) {
         while let Some(Slot::Done) = self.outcomes.front() {
             self.outcomes.pop_front();
             self.first_number += 1;

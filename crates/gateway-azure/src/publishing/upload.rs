@@ -312,6 +312,7 @@ impl Publishing {
         message: HeldMessage,
     ) {
         transactions.end_request(context.millis, &txn_id);
+        transactions.count_arrival(&txn_id);
         let Some(link) = context.links.get(number) else {
             return transactions.doom(&txn_id, "the link of a message of it was detached");
         };

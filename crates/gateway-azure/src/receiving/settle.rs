@@ -15,6 +15,7 @@ use crate::queue_group::{LockEnd, QueueGroups, lock_lost};
 use crate::receiving::Receiving;
 use crate::receiving::outcome::settlement_of;
 use crate::transaction::Transactions;
+use crate::transaction::coordinator::Step;
 
 /// The state that a peer sends for a delivery.
 pub(crate) struct Disposition {
@@ -49,11 +50,14 @@ impl Receiving {
         let Some(entity) = entity_of(context, number, token) else {
             // The delivery belongs to a queue group; its lock was released or has expired long ago.
             let refusal = lock_lost(path, token);
+            if let Some(DeliveryState::Transactional { txn_id, .. }) = state {
+                transactions.doom(&txn_id, &refusal.description);
+            }
             return context.connection.settle(id, delivery, DeliveryState::rejected(refusal.into()));
         };
         if let Some(DeliveryState::Transactional { txn_id, outcome }) = state {
-            let step = (txn_id, outcome.map(|outcome| *outcome));
-            return transactions.on_transactional_disposition(context, number, delivery, token, step);
+            let step = Step { delivery, txn_id, outcome: outcome.map(|outcome| *outcome), settled };
+            return transactions.on_transactional_disposition(context, number, token, step);
         }
         match settlement_of(state, settled) {
             Ok(Some((settlement, mirror))) => {

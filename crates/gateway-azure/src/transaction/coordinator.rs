@@ -1,7 +1,8 @@
 //! Transactions on the wire: the control link, and steps of a transaction on other links.
 //!
 //! The answer to a step states the outcome that the commit applies. It is sent at once, or as soon as the lock was
-//! checked.
+//! checked. A peer can do without these answers: it sends its steps settled, and the number of its steps with the
+//! discharge. The commit then checks everything. The discharge can also begin the next transaction.
 
 use bytes::{Bytes, BytesMut};
 use peeklock_amqp::connection::{AttachReply, Delivery, DeliveryId, LinkId};
@@ -23,6 +24,17 @@ use crate::receiving::outcome::settlement_of;
 use crate::transaction::{
     Discharger, HeldBody, HeldMessage, HeldSend, Retired, TransactionNumber, Transactions, Work, rolled_back,
 };
+
+/// The number of steps on links that precede a discharge, as an annotation of its message. The transaction is rolled
+/// back if another number has arrived.
+const STEP_COUNT: &str = "x-opt-peeklock-step-count";
+
+/// An annotation of a discharge. If it is true, a new transaction has the same id after the discharge is answered,
+/// unless the id was unknown.
+const RENEW: &str = "x-opt-peeklock-renew";
+
+/// The capability to send the number of steps and to renew. It is offered to peers that desire it.
+const STEP_COUNT_CAPABILITY: Symbol = Symbol::from_static("peeklock:step-count");
 
 const CAPABILITIES: [Symbol; 3] = [
     Symbol::from_static("amqp:local-transactions"),
@@ -56,7 +68,13 @@ impl Transactions {
         let mut source = attach.source.clone().unwrap_or_default();
         fill_source(&mut source, attach);
         let target = Target::Coordinator(Coordinator { capabilities: CAPABILITIES.to_vec() });
-        let reply = AttachReply { source: Some(source), target: Some(target), ..AttachReply::default() };
+        let offered = attach.desired_capabilities.contains(&STEP_COUNT_CAPABILITY);
+        let reply = AttachReply {
+            source: Some(source),
+            target: Some(target),
+            offered_capabilities: offered.then_some(STEP_COUNT_CAPABILITY).into_iter().collect(),
+            ..AttachReply::default()
+        };
         context.connection.accept(id, reply);
         context.connection.set_credit(id, REQUEST_CREDIT);
         Ok(())
@@ -96,15 +114,16 @@ impl Transactions {
                 let txn_id = self.declare(number, context.millis, fastrand::u128(..))?;
                 Ok(Some(DeliveryState::Declared { txn_id }))
             }
-            Control::Discharge(Discharge { txn_id, fail: Some(true) }) => {
-                self.roll_back(&txn_id)?;
-                Ok(Some(DeliveryState::Accepted))
-            }
-            Control::Discharge(Discharge { txn_id, .. }) => {
-                let discharger = Discharger { control: number, delivery: delivery.id };
-                let (transaction, work) = self.commit(&txn_id, discharger)?;
+            Control::Discharge(Discharge { txn_id, fail }) => {
+                let Hints { sent_count, renews } = Hints::read(&sections)?;
+                let discharger = Discharger { control: number, delivery: delivery.id, renews };
+                if fail == Some(true) {
+                    self.roll_back(context.millis, &txn_id, discharger)?;
+                    return Ok(Some(DeliveryState::Accepted));
+                }
+                let (transaction, work) = self.commit(context.millis, &txn_id, discharger, sent_count)?;
                 let Some(home) = work.home() else {
-                    self.end(transaction);
+                    self.end(context.millis, transaction);
                     return Ok(Some(DeliveryState::Accepted));
                 };
                 self.send_commit(context, transaction, home, work);
@@ -180,8 +199,9 @@ impl Transactions {
         transaction: TransactionNumber,
         result: Result<(), Error>,
     ) {
-        let Some((txn_id, discharger, retired)) = self.end(transaction) else { return };
-        let Discharger { control, delivery } = discharger;
+        let ended = self.end(context.millis, transaction);
+        let Some((txn_id, discharger, retired)) = ended else { return };
+        let Discharger { control, delivery, .. } = discharger;
         if result.is_ok() {
             retired
                 .into_iter()
@@ -224,6 +244,7 @@ impl Transactions {
         txn_id: &Bytes,
     ) {
         let Some(id) = context.links.get_mut(number).map(|link| link.id) else { return };
+        self.count_arrival(txn_id);
         let outcome = match self.hold_messages(context, number, delivery, txn_id) {
             Ok(()) => DeliveryState::Accepted,
             Err(refusal) => {
@@ -258,19 +279,20 @@ impl Transactions {
         self.add_send(context.millis, txn_id, HeldSend { target, entity, messages })
     }
 
-    /// Adds a settlement of a receiver that takes effect when the transaction is committed.
+    /// Adds a settlement of a receiver that takes effect when the transaction is committed. The lock is checked at once
+    /// if the peer waits for an answer, and with the commit in any case.
     pub(crate) fn on_transactional_disposition(
         &mut self,
         context: &mut Context<'_>,
         number: LinkNumber,
-        delivery: DeliveryId,
         token: LockToken,
-        (txn_id, outcome): (Bytes, Option<DeliveryState>),
+        Step { delivery, txn_id, outcome, settled }: Step,
     ) {
         let Some(link) = context.links.get_mut(number) else { return };
         let id = link.id;
         let Some((path, entity)) = source_of(context, number, token) else { return };
-        let settled = settlement_of(outcome, false).and_then(|found| {
+        self.count_arrival(&txn_id);
+        let held = settlement_of(outcome, false).and_then(|found| {
             let (settlement, mirror) = found
                 .ok_or_else(|| Refusal::bad_request("a settlement in a transaction needs an outcome"))?;
             let end = LockEnd::of(&settlement);
@@ -278,7 +300,11 @@ impl Transactions {
             self.add_settles(context.millis, &txn_id, (&path.name, entity), vec![step])?;
             Ok(Retired { link: number, delivery, token, mirror, end })
         });
-        match settled {
+        match held {
+            Ok(retired) if settled => {
+                // The step was just added, so the transaction is open.
+                let _ = self.retire(&txn_id, retired);
+            }
             Ok(retired) => {
                 let waiter = self.checks.insert(Check { txn_id, retired });
                 let EntityRef { shard, entity } = entity;
@@ -286,8 +312,10 @@ impl Transactions {
             }
             Err(refusal) => {
                 self.doom(&txn_id, &refusal.description);
-                let state = in_transaction(txn_id, DeliveryState::rejected(refusal.into()));
-                context.connection.settle(id, delivery, state);
+                if !settled {
+                    let state = in_transaction(txn_id, DeliveryState::rejected(refusal.into()));
+                    context.connection.settle(id, delivery, state);
+                }
             }
         }
     }
@@ -325,6 +353,39 @@ impl Transactions {
                 context.connection.settle(id, retired.delivery, state);
             }
         }
+    }
+}
+
+/// A settlement that names a transaction.
+pub(crate) struct Step {
+    pub(crate) delivery: DeliveryId,
+    pub(crate) txn_id: Bytes,
+    pub(crate) outcome: Option<DeliveryState>,
+    /// Whether the peer has settled the delivery and waits for no answer.
+    pub(crate) settled: bool,
+}
+
+/// The annotations of a discharge.
+#[derive(Default)]
+struct Hints {
+    sent_count: Option<u64>,
+    renews: bool,
+}
+
+impl Hints {
+    fn read(sections: &Sections<'_>) -> Result<Self, Refusal> {
+        let unreadable = |error| Refusal::bad_request(format!("the annotations are not valid AMQP: {error}"));
+        let annotations = sections.message_annotations().map_err(unreadable)?;
+        let mut hints = Hints::default();
+        if let Some(value) = annotations.get(STEP_COUNT).map_err(unreadable)? {
+            let count = value.as_i64().and_then(|count| u64::try_from(count).ok());
+            let invalid = || Refusal::bad_request(format!("the annotation {STEP_COUNT} is not a number"));
+            hints.sent_count = Some(count.ok_or_else(invalid)?);
+        }
+        if let Some(value) = annotations.get(RENEW).map_err(unreadable)? {
+            hints.renews = value.decode_as().map_err(unreadable)?;
+        }
+        Ok(hints)
     }
 }
 

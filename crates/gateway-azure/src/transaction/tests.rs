@@ -8,7 +8,7 @@ use super::*;
 const CONTROL: LinkNumber = LinkNumber(1);
 const NOW: Millis = Millis(1000);
 const NONCE: u128 = 7 << 64 | 3;
-const DISCHARGER: Discharger = Discharger { control: CONTROL, delivery: DeliveryId(7) };
+const DISCHARGER: Discharger = Discharger { control: CONTROL, delivery: DeliveryId(7), renews: false };
 
 fn retired() -> Retired {
     let token = LockToken::new(SequenceNumber(1), 1);
@@ -54,14 +54,14 @@ fn a_commit_performs_all_steps_at_the_settled_queue() {
     let (mut transactions, id) = begun();
     transactions.add_send(NOW, &id, send(10)).unwrap();
     add_settle(&mut transactions, &id, "source").unwrap();
-    let (number, work) = transactions.commit(&id, DISCHARGER).unwrap();
+    let (number, work) = transactions.commit(NOW, &id, DISCHARGER, None).unwrap();
     assert_eq!((work.sends.len(), work.settles.len()), (1, 1));
     assert_eq!(work.home().unwrap().entity, EntityId(9));
     assert_eq!(condition_of(transactions.add_send(NOW, &id, send(1))), condition::TRANSACTION_UNKNOWN_ID);
     transactions.retire(&id, retired()).expect("answers to its steps may be in flight");
-    assert_eq!(transactions.end(number), Some((id.clone(), DISCHARGER, vec![retired()])));
+    assert_eq!(transactions.end(NOW, number), Some((id.clone(), DISCHARGER, vec![retired()])));
     assert_eq!(condition_of(transactions.retire(&id, retired())), condition::TRANSACTION_UNKNOWN_ID);
-    assert_eq!(condition_of(transactions.roll_back(&id)), condition::TRANSACTION_UNKNOWN_ID);
+    assert_eq!(condition_of(transactions.roll_back(NOW, &id, DISCHARGER)), condition::TRANSACTION_UNKNOWN_ID);
     assert_eq!(transactions.size_bytes, 0);
 }
 
@@ -69,10 +69,10 @@ fn a_commit_performs_all_steps_at_the_settled_queue() {
 fn without_settlements_the_first_target_commits_and_without_sends_no_entity_does() {
     let (mut transactions, id) = begun();
     transactions.add_send(NOW, &id, send(10)).unwrap();
-    let (_, work) = transactions.commit(&id, DISCHARGER).unwrap();
+    let (_, work) = transactions.commit(NOW, &id, DISCHARGER, None).unwrap();
     assert_eq!(work.home().unwrap().entity, EntityId(1));
     let (mut transactions, id) = begun();
-    let (_, work) = transactions.commit(&id, DISCHARGER).unwrap();
+    let (_, work) = transactions.commit(NOW, &id, DISCHARGER, None).unwrap();
     assert!(work.home().is_none());
 }
 
@@ -82,9 +82,9 @@ fn several_transactions_are_independent() {
     let two = transactions.declare(CONTROL, NOW, NONCE).unwrap();
     assert_ne!(one, two);
     transactions.add_send(NOW, &one, send(1)).unwrap();
-    transactions.roll_back(&one).unwrap();
+    transactions.roll_back(NOW, &one, DISCHARGER).unwrap();
     add_settle(&mut transactions, &two, "q").unwrap();
-    assert_eq!(transactions.commit(&two, DISCHARGER).unwrap().1.sends.len(), 0);
+    assert_eq!(transactions.commit(NOW, &two, DISCHARGER, None).unwrap().1.sends.len(), 0);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn two_queues_cannot_be_settled_together() {
     add_settle(&mut transactions, &id, "one").unwrap();
     add_settle(&mut transactions, &id, "ONE").unwrap();
     assert_eq!(condition_of(add_settle(&mut transactions, &id, "two")), condition::NOT_ALLOWED);
-    let refusal = transactions.commit(&id, DISCHARGER).unwrap_err();
+    let refusal = transactions.commit(NOW, &id, DISCHARGER, None).unwrap_err();
     assert_eq!(refusal.condition, condition::TRANSACTION_ROLLBACK);
     assert!(refusal.description.contains("'two'"), "{}", refusal.description);
 }
@@ -103,11 +103,17 @@ fn a_transaction_with_a_rejected_step_can_only_be_rolled_back() {
     let (mut transactions, id) = begun();
     transactions.add_send(NOW, &id, send(1)).unwrap();
     transactions.doom(&id, "the lock is lost");
-    assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_ROLLBACK);
-    assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_UNKNOWN_ID);
+    assert_eq!(
+        condition_of(transactions.commit(NOW, &id, DISCHARGER, None)),
+        condition::TRANSACTION_ROLLBACK
+    );
+    assert_eq!(
+        condition_of(transactions.commit(NOW, &id, DISCHARGER, None)),
+        condition::TRANSACTION_UNKNOWN_ID
+    );
     let id = transactions.declare(CONTROL, NOW, NONCE).unwrap();
     transactions.doom(&id, "the lock is lost");
-    transactions.roll_back(&id).unwrap();
+    transactions.roll_back(NOW, &id, DISCHARGER).unwrap();
     transactions.doom(b"nonsense", "nobody hears it");
 }
 
@@ -119,7 +125,7 @@ fn steps_and_bytes_are_limited() {
     }
     let refused = add_settle(&mut transactions, &id, "q");
     assert_eq!(condition_of(refused), condition::RESOURCE_LIMIT_EXCEEDED);
-    transactions.roll_back(&id).unwrap();
+    transactions.roll_back(NOW, &id, DISCHARGER).unwrap();
 
     let most = limits::TRANSACTION_SIZE_BYTES_MAX;
     let mut declare = || transactions.declare(CONTROL, NOW, NONCE).unwrap();
@@ -131,7 +137,7 @@ fn steps_and_bytes_are_limited() {
     assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "the limit of one transaction");
     let condition = condition_of(transactions.add_send(NOW, &ids[2], send(1)));
     assert_eq!(condition, condition::RESOURCE_LIMIT_EXCEEDED, "the limit of all transactions");
-    transactions.roll_back(&ids[0]).unwrap();
+    transactions.roll_back(NOW, &ids[0], DISCHARGER).unwrap();
     let id = transactions.declare(CONTROL, NOW, NONCE).unwrap();
     transactions.add_send(NOW, &id, send(1)).unwrap();
 }
@@ -164,18 +170,18 @@ fn an_idle_transaction_times_out_and_late_steps_receive_the_reason() {
     assert_eq!(transactions.next_deadline(), None);
     assert_eq!(transactions.size_bytes, 0);
     assert_eq!(condition_of(transactions.add_send(deadline, &id, send(5))), condition::TRANSACTION_TIMEOUT);
-    assert_eq!(condition_of(transactions.commit(&id, DISCHARGER)), condition::TRANSACTION_TIMEOUT);
-    assert_eq!(condition_of(transactions.roll_back(&id)), condition::TRANSACTION_TIMEOUT);
+    assert_eq!(condition_of(transactions.commit(NOW, &id, DISCHARGER, None)), condition::TRANSACTION_TIMEOUT);
+    assert_eq!(condition_of(transactions.roll_back(NOW, &id, DISCHARGER)), condition::TRANSACTION_TIMEOUT);
 }
 
 #[test]
 fn a_commit_in_flight_neither_times_out_nor_ends_with_its_link() {
     let (mut transactions, id) = begun();
-    let (number, _) = transactions.commit(&id, DISCHARGER).unwrap();
+    let (number, _) = transactions.commit(NOW, &id, DISCHARGER, None).unwrap();
     assert_eq!(transactions.next_deadline(), None);
     transactions.expire(Millis(u64::MAX));
     transactions.roll_back_all_of(CONTROL);
-    assert_eq!(transactions.end(number), Some((id, DISCHARGER, Vec::new())));
+    assert_eq!(transactions.end(NOW, number), Some((id, DISCHARGER, Vec::new())));
 }
 
 #[test]
@@ -185,6 +191,9 @@ fn ids_that_were_not_issued_are_unknown() {
     guess.0[15] ^= 1;
     for id in [&b""[..], b"abcd", &guess.0, b"a long id that is none of ours at all"] {
         assert_eq!(condition_of(transactions.add_send(NOW, id, send(1))), condition::TRANSACTION_UNKNOWN_ID);
-        assert_eq!(condition_of(transactions.roll_back(id)), condition::TRANSACTION_UNKNOWN_ID);
+        assert_eq!(
+            condition_of(transactions.roll_back(NOW, id, DISCHARGER)),
+            condition::TRANSACTION_UNKNOWN_ID
+        );
     }
 }

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_amqp::connection::SaslClient;
-use peeklock_amqp::{Array, Attach, DeliveryState, Encode, Fields, Target, Value, condition};
+use peeklock_amqp::connection::{LinkId, Outgoing, SaslClient};
+use peeklock_amqp::{
+    Array, Attach, Coordinator, DeliveryState, DeliveryTag, Encode, Fields, Message, Role, Source, Target,
+    Value, condition,
+};
 use peeklock_types::{EntityName, Placement, QueueSettings, QueueStatus, ShardId};
 
 use crate::large::large_receiver;
@@ -116,6 +119,89 @@ async fn after_a_rollback_the_delivery_can_be_settled_over_its_link() {
     let outcome = client.settle(link, delivery.id, DeliveryState::Accepted).await;
     assert_eq!(outcome, DeliveryState::Accepted);
     assert_eq!(client.count(&see_one).await, 0);
+}
+
+/// Sends a message in a transaction without waiting for its answer.
+fn send_settled(client: &mut Client, link: LinkId, body: &'static str, txn_id: &Bytes) {
+    let state = Some(DeliveryState::Transactional { txn_id: txn_id.clone(), outcome: None });
+    let outgoing = Outgoing { tag: DeliveryTag::from(7_u32), message_format: 0, settled: true, state };
+    client.connection.send(link, &outgoing, &[&message(body).to_bytes()]).unwrap();
+}
+
+/// Commits with the number of steps that were sent.
+async fn commit_counted(client: &mut Client, control: LinkId, txn_id: &Bytes, count: u32) -> DeliveryState {
+    let fields: Vec<Value> = vec![txn_id.clone().into(), false.into()];
+    let discharge = Value::described(0x32_u64, fields);
+    let mut request = Message::value(discharge);
+    request.message_annotations.insert("x-opt-peeklock-step-count", count);
+    request.message_annotations.insert("x-opt-peeklock-renew", true);
+    client.send(control, &request).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_need_no_answer_if_the_commit_names_their_number() {
+    let (_rig, mut client) = two_queues().await;
+    let desired = vec![symbol("peeklock:step-count")];
+    let attach = Attach {
+        source: Some(Source::default()),
+        target: Some(Target::Coordinator(Coordinator::default())),
+        desired_capabilities: desired.clone(),
+        ..Attach::new("", 0, Role::Sender)
+    };
+    let (control, attach) = client.attach(attach).await.unwrap();
+    assert_eq!(attach.offered_capabilities, desired);
+    let (one, two) = (client.sender("one").await, client.sender("two").await);
+    client.send(one, &message("work")).await;
+    client.send(two, &message("warm")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    let txn_id = client.declare(control).await;
+    send_settled(&mut client, two, "result", &txn_id);
+    client.connection.settle(link, delivery.id, accepted(&txn_id));
+    assert_eq!(commit_counted(&mut client, control, &txn_id, 2).await, DeliveryState::Accepted);
+    let (see_one, see_two) = (client.management("one").await, client.management("two").await);
+    assert_eq!((client.count(&see_one).await, client.count(&see_two).await), (0, 2));
+
+    // The commit has begun the next transaction under the same id.
+    send_settled(&mut client, two, "more", &txn_id);
+    assert_eq!(client.discharge(control, &txn_id, false).await, DeliveryState::Accepted);
+    assert_eq!(client.count(&see_two).await, 3);
+    let again = client.discharge(control, &txn_id, false).await;
+    assert_eq!(condition_of(&again), condition::TRANSACTION_UNKNOWN_ID, "this commit has begun none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_is_rejected_if_another_number_of_steps_has_arrived() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    client.send(one, &message("warm")).await;
+    let txn_id = client.declare(control).await;
+    send_settled(&mut client, one, "never", &txn_id);
+    let refused = commit_counted(&mut client, control, &txn_id, 2).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+    let see_one = client.management("one").await;
+    assert_eq!(client.count(&see_one).await, 1);
+    assert_eq!(commit_counted(&mut client, control, &txn_id, 0).await, DeliveryState::Accepted, "a new one");
+    assert_eq!(client.count(&see_one).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_commit_reports_a_settled_step_whose_lock_is_lost() {
+    let (_rig, mut client) = two_queues().await;
+    let control = client.coordinator().await.0;
+    let one = client.sender("one").await;
+    client.send(one, &message("work")).await;
+    let link = client.receiver("one").await;
+    let (delivery, _) = client.receive(link).await;
+    let txn_id = client.declare(control).await;
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    send_settled(&mut client, one, "never", &txn_id);
+    client.connection.settle(link, delivery.id, accepted(&txn_id));
+    let refused = commit_counted(&mut client, control, &txn_id, 2).await;
+    assert_eq!(condition_of(&refused), condition::TRANSACTION_ROLLBACK);
+    let see_one = client.management("one").await;
+    assert_eq!(client.count(&see_one).await, 1, "the message waits again");
 }
 
 #[tokio::test(start_paused = true)]
