@@ -20,6 +20,7 @@ use crate::locked;
 use crate::segment::{Place, Segment};
 use crate::shard::Shard;
 use crate::shared::Shared;
+use crate::warm::WINDOW_BYTES;
 
 /// The limits of a shared read: ranges with at most this gap are read together, up to this size.
 const GAP_BYTES_MAX: u64 = 4 * 1024;
@@ -30,14 +31,54 @@ const ALONE_BYTES: u64 = 64 * 1024;
 /// memory until a receiver has taken it.
 const PINNED_BYTES_MAX: usize = 4096;
 
+/// The number of bodies up to which a read includes those that follow. More bodies are read together.
+const FEW: usize = 32;
+
+const BEHIND_END: &str = "a body that should be in this group lies behind its end";
+
 /// Returns the body if it is in memory.
 pub(crate) fn hot(shard: &Shard, body: StoredBody) -> Option<Bytes> {
-    hot_group(shard, body).map(|(bytes, _)| bytes)
+    hot_group(shard, body).map(|(bytes, _)| bytes).or_else(|| warm(shard, body))
 }
 
 /// Returns the body if it is in memory, without keeping much of its group alive.
 pub(crate) fn hot_apart(shard: &Shard, body: StoredBody) -> Option<Bytes> {
-    hot_group(shard, body).map(|(bytes, part_bytes)| unpinned(bytes, part_bytes))
+    let hot = hot_group(shard, body).map(|(bytes, part_bytes)| unpinned(bytes, part_bytes));
+    hot.or_else(|| warm(shard, body))
+}
+
+/// Returns the body if it was read with another one.
+fn warm(shard: &Shard, body: StoredBody) -> Option<Bytes> {
+    let BodyPlace::InGroup { group, offset_bytes } = body.place.place() else { return None };
+    locked(&shard.windows).find(group, offset_bytes, body.size_bytes)
+}
+
+/// Reads a small body in the log together with those that follow it in its group. Returns `None` for other bodies.
+fn read_on(shared: &Shared, shard: &Shard, body: StoredBody) -> Result<Option<Bytes>, ReadError> {
+    let BodyPlace::InGroup { group, offset_bytes } = body.place.place() else { return Ok(None) };
+    if u64::from(body.size_bytes) > WINDOW_BYTES / 4 {
+        return Ok(None);
+    }
+    let place = locked(&shard.books).place(group).ok_or(ReadError::Gone(body.place))?;
+    let segment = locked(&shared.ring).find(place.segment()).ok_or(ReadError::Gone(body.place))?;
+    let source = Source::log(shared, segment);
+    let header = source.read(place.offset(), FRAME_HEADER_BYTES as u64)?;
+    let header = source.header(&header, place.offset(), shard, group)?;
+    let payload_bytes = header.group.payload_bytes;
+    if payload_bytes.checked_sub(offset_bytes).is_none_or(|rest_bytes| rest_bytes < body.size_bytes) {
+        return Err(source.damaged(place.offset(), BEHIND_END));
+    }
+    // The checksum of a group can only be verified if all of it is read.
+    let is_whole = u64::from(payload_bytes) <= WINDOW_BYTES;
+    let start = if is_whole { 0 } else { offset_bytes };
+    let size_bytes = u64::from(payload_bytes - start).min(WINDOW_BYTES);
+    let bytes = source.read(place.offset() + FRAME_HEADER_BYTES as u64 + u64::from(start), size_bytes)?;
+    if is_whole && crc32c::crc32c(&bytes) != header.group.payload_crc {
+        return Err(source.damaged(place.offset(), "the checksum of a group does not fit"));
+    }
+    let mut windows = locked(&shard.windows);
+    windows.put(group, start, bytes);
+    Ok(windows.find(group, offset_bytes, body.size_bytes))
 }
 
 /// Returns the body and the size of the buffer that it is a slice of.
@@ -61,7 +102,11 @@ pub(crate) fn bodies(shared: &Shared, shard: &Shard, wanted: &[StoredBody]) -> R
         Plan { shared, shard, pieces: Vec::new(), groups: BTreeMap::new(), sources: BTreeMap::new() };
     let mut found: Vec<Option<Bytes>> = vec![None; wanted.len()];
     for (slot, body) in wanted.iter().enumerate() {
-        found[slot] = match hot_apart(shard, *body) {
+        let mut known = hot_apart(shard, *body);
+        if known.is_none() && wanted.len() <= FEW {
+            known = read_on(shared, shard, *body)?;
+        }
+        found[slot] = match known {
             None => plan.add(slot, *body)?,
             known => known,
         };
@@ -320,10 +365,7 @@ impl Plan<'_> {
                     let header = source.header(&part, piece.offset, self.shard, number)?;
                     let payload_bytes = u64::from(header.group.payload_bytes);
                     if payload_bytes < payload_bytes_min {
-                        return Err(source.damaged(
-                            piece.offset,
-                            "a body that should be in this group lies behind its end",
-                        ));
+                        return Err(source.damaged(piece.offset, BEHIND_END));
                     }
                     // If the read contains the whole group, its checksum can be verified at no cost.
                     let payload = cut(piece.offset + FRAME_HEADER_BYTES as u64, payload_bytes);

@@ -25,6 +25,7 @@ mod shard;
 mod shared;
 pub mod sim;
 mod snapshot;
+mod warm;
 mod writer;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -12,6 +12,7 @@ use crate::cold::ColdStore;
 use crate::gather::Gather;
 use crate::locked;
 use crate::segment::Place;
+use crate::warm::Windows;
 
 /// The number of groups that are remembered as checked. Other groups are checked again.
 const CHECKED_COUNT_MAX: usize = 64 * 1024;
@@ -29,6 +30,8 @@ pub(crate) struct Shard {
     pub(crate) checked: Mutex<BTreeSet<CommitGroupNumber>>,
     /// Bodies of streams whose checksum was verified. Ranges of them can be read without the rest.
     sound: Mutex<BTreeSet<BodyRef>>,
+    /// Parts of old groups that were read recently.
+    pub(crate) windows: Mutex<Windows>,
     /// Requests to move runs of streams. A thread takes all of them together.
     pub(crate) gathers: Mutex<VecDeque<Gather>>,
     /// The groups up to this one are covered by a snapshot, as of the last trim.
@@ -111,6 +114,7 @@ impl Shard {
             cold,
             checked: Mutex::default(),
             sound: Mutex::default(),
+            windows: Mutex::default(),
             gathers: Mutex::default(),
             covered_upto: AtomicU64::new(0),
             bodies_upto: AtomicU64::new(0),
