@@ -36,6 +36,25 @@ pub(crate) struct Router {
 /// Messages with their bodies; `None` for a body that cannot be read.
 pub(crate) type Load = Vec<(OutMessage, Option<Bytes>)>;
 
+/// The way of messages from one shard to another.
+pub(crate) struct Route {
+    /// A shard has at most one load in flight to another, so this never contains more than one.
+    loads: mpsc::UnboundedSender<Load>,
+}
+
+impl Route {
+    pub(crate) fn bring(&self, load: Load) {
+        // The task of the route ends after this sender only. Without it, the messages stay in the outbox.
+        let _ = self.loads.send(load);
+    }
+}
+
+/// A peer at a shard, with its replies.
+struct Link {
+    peer: Peer,
+    replies: mpsc::UnboundedReceiver<Vec<Reply>>,
+}
+
 /// The reason why messages have not arrived at their target yet.
 enum Delay {
     /// The target cannot accept messages at present; a later attempt may succeed.
@@ -55,9 +74,19 @@ impl Router {
         }
     }
 
-    /// Transfers messages from `source` to `target` in the background, and reports their outcome to `source`.
-    pub(crate) fn bring(&self, source: ShardId, target: ShardId, load: Load) {
-        tokio::spawn(self.clone().run(source, target, load));
+    /// Starts a route: a task that transfers messages from `source` to `target` and reports their outcome to `source`.
+    /// It ends when the sender of its loads is dropped.
+    pub(crate) fn route(&self, source: ShardId, target: ShardId) -> Route {
+        let (sender, mut loads) = mpsc::unbounded_channel();
+        let router = self.clone();
+        tokio::spawn(async move {
+            let mut link = router.link();
+            while let Some(load) = loads.recv().await {
+                router.run(source, target, &mut link, load).await;
+            }
+            let _ = router.send(target, &link.peer, Batch::from(Request::Gone)).await;
+        });
+        Route { loads: sender }
     }
 
     /// Transfers one message whose body is too large to be loaded.
@@ -69,9 +98,9 @@ impl Router {
         });
     }
 
-    async fn run(self, source: ShardId, target: ShardId, load: Load) {
+    async fn run(&self, source: ShardId, target: ShardId, link: &mut Link, load: Load) {
         let outcome = loop {
-            match self.offer(source, target, &load).await {
+            match self.offer(source, target, link, &load).await {
                 Ok(outcome) => break outcome,
                 Err(Delay::Busy) => tokio::time::sleep(RETRY_AFTER).await,
                 Err(Delay::Stopping) => return,
@@ -92,16 +121,22 @@ impl Router {
     }
 
     async fn report(&self, source: ShardId, target: ShardId, outcome: TransferOutcome) {
-        let (peer, _replies) = self.peer();
-        let _ = self.send(source, &peer, Batch::from(Transferred { target, outcome })).await;
-        let _ = self.send(source, &peer, Batch::from(Request::Gone)).await;
+        let mut batch = Batch::from(Transferred { target, outcome });
+        batch.push(Request::Gone);
+        let _ = self.send(source, &self.link().peer, batch).await;
     }
 
-    async fn offer(&self, source: ShardId, target: ShardId, load: &Load) -> Result<TransferOutcome, Delay> {
+    async fn offer(
+        &self,
+        source: ShardId,
+        target: ShardId,
+        link: &mut Link,
+        load: &Load,
+    ) -> Result<TransferOutcome, Delay> {
         let readable = load.iter().take_while(|(_, body)| body.is_some()).count();
         let mut outcome = TransferOutcome::default();
         if let Some(batch) = write(source, &load[..readable]) {
-            outcome = self.ask(target, batch).await?;
+            outcome = self.ask(target, link, batch).await?;
         }
         if let (None, Some((lost, _))) = (&outcome.refused, load.get(readable)) {
             outcome.refused = Some((lost.number, UNREADABLE.to_owned()));
@@ -136,14 +171,20 @@ impl Router {
         let first = messages.keep().start;
         let brought = Brought { number: message.number, target: message.target.clone(), message: first };
         batch.ask(Ticket::new(0), Bring { source, messages: vec![brought] });
-        self.ask(target, batch).await
+        let mut link = self.link();
+        let outcome = self.ask(target, &mut link, batch).await;
+        let _ = self.send(target, &link.peer, Batch::from(Request::Gone)).await;
+        outcome
     }
 
-    async fn ask(&self, target: ShardId, batch: Batch) -> Result<TransferOutcome, Delay> {
-        let (peer, mut replies) = self.peer();
-        self.send(target, &peer, batch).await?;
+    async fn ask(
+        &self,
+        target: ShardId,
+        Link { peer, replies }: &mut Link,
+        batch: Batch,
+    ) -> Result<TransferOutcome, Delay> {
+        self.send(target, peer, batch).await?;
         let reply = replies.recv().await.and_then(|replies| replies.into_iter().next());
-        let _ = self.send(target, &peer, Batch::from(Request::Gone)).await;
         let answered = reply.and_then(|reply| match reply {
             Reply::Answer(answer) => Bring::answered(answer),
             _ => None,
@@ -152,8 +193,9 @@ impl Router {
         answered.and_then(|answered| answered.result.ok()).ok_or(Delay::Busy)
     }
 
-    fn peer(&self) -> (Peer, mpsc::UnboundedReceiver<Vec<Reply>>) {
-        Peer::new(PeerId(self.next_peer.fetch_add(1, Ordering::Relaxed)))
+    fn link(&self) -> Link {
+        let (peer, replies) = Peer::new(PeerId(self.next_peer.fetch_add(1, Ordering::Relaxed)));
+        Link { peer, replies }
     }
 
     async fn send(&self, shard: ShardId, peer: &Peer, batch: Batch) -> Result<(), Delay> {

@@ -18,7 +18,7 @@ use crate::batch::{Peer, PeerId};
 use crate::large::{FRONT_BYTES, Holds, is_large};
 use crate::reply::{BodyRest, DeliveredBody, DeliveryRun, Message, ReaderReply, ReceiverReply, Reply};
 use crate::request::Answer;
-use crate::router::Router;
+use crate::router::{Route, Router};
 use crate::shard::patience;
 
 /// One effect for one peer.
@@ -97,6 +97,7 @@ pub(crate) struct Outgoing<R> {
     shard: ShardId,
     reader: R,
     router: Router,
+    routes: FxHashMap<ShardId, Route>,
     peers: FxHashMap<PeerId, Mailbox>,
     dirty: Vec<PeerId>,
     waiting: VecDeque<Waiting>,
@@ -198,6 +199,7 @@ impl<R: BodyReader> Outgoing<R> {
             shard,
             reader,
             router,
+            routes: FxHashMap::default(),
             peers: FxHashMap::default(),
             dirty: Vec::new(),
             waiting: VecDeque::new(),
@@ -340,7 +342,8 @@ impl<R: BodyReader> Outgoing<R> {
             }
             Effect::Transfer { target, messages } => {
                 let messages = messages.into_iter().zip(bodies.map(Body::whole)).collect();
-                self.router.bring(self.shard, target, messages);
+                let (router, shard) = (&self.router, self.shard);
+                self.routes.entry(target).or_insert_with(|| router.route(shard, target)).bring(messages);
             }
             Effect::ReaderEnded { receiver, reason } => {
                 let ended = ReaderReply::Ended { receiver, reason: Box::new(reason) };
