@@ -102,11 +102,15 @@ impl Attributes {
     }
 
     /// Returns whether the lane is the only attribute.
-    pub(crate) fn is_only_lane(&self) -> bool {
+    fn is_only_lane(&self) -> bool {
+        self.is_only_named() && self.message_id.is_none()
+    }
+
+    /// Returns whether the message has no other attributes than an id and a lane.
+    pub(crate) fn is_only_named(&self) -> bool {
         self.session.is_none()
             && self.time_to_live.is_none()
             && self.scheduled_for.is_none()
-            && self.message_id.is_none()
             && self.origin.is_none()
             && self.patch.is_empty()
             && self.view.is_none()

@@ -200,7 +200,7 @@ fn put_history(queue: &Queue, out: &mut Vec<u8>) {
         put_sized(out, |out| {
             at.put(out);
             number.put(out);
-            put_bytes(id, out);
+            put_bytes(&id, out);
         });
     }
 }
@@ -381,9 +381,10 @@ fn restore_history(queue: &mut Queue, mut bytes: Decoder<'_>) -> Result<(), Deco
     const WHAT: &str = "a message id";
     while !bytes.is_empty() {
         let mut row = bytes.sized(WHAT)?;
-        let (at, number, id) = (row.take(WHAT)?, row.take(WHAT)?, row.take(WHAT)?);
+        let (at, number) = (row.take(WHAT)?, row.take(WHAT)?);
+        let id: Bytes = row.take(WHAT)?;
         row.end_row(stored_id::LIST)?;
-        queue.history.restore(at, id, number);
+        queue.history.restore(at, &id, number);
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ impl Queue {
             Fact::QueueUpdated { ref settings, at, .. } => self.update(settings, at),
             Fact::Seen { ref message_id, at, .. } => {
                 if let Some(window) = self.settings.duplicate_window {
-                    self.history.add(at, window, message_id.clone(), SequenceNumber::default());
+                    self.history.add(at, window, message_id, SequenceNumber::default());
                 }
                 Ok(())
             }
@@ -197,8 +197,11 @@ impl Queue {
         if has_order {
             self.main.messages.enter(&mut entry, attributes.and_then(|attributes| attributes.lane.as_ref()));
         }
-        let is_plain = attributes.is_none_or(|attributes| has_order && attributes.is_only_lane());
+        let is_plain = attributes.is_none_or(|attributes| self.is_plain(attributes));
         if is_plain && self.settings.default_time_to_live.is_none() {
+            if let Some(attributes) = attributes {
+                self.remember(number, entry.enqueued_at(), attributes);
+            }
             return self.main.messages.insert_plain(number, entry).map_err(at(entity, number));
         }
         let none = Attributes::default();
@@ -339,12 +342,24 @@ impl Queue {
         Ok(())
     }
 
+    /// Returns whether the queue keeps none of the attributes with the message.
+    fn is_plain(&self, attributes: &Attributes) -> bool {
+        let fits_lane = self.settings.order.is_some() || attributes.lane.is_none();
+        fits_lane && attributes.is_only_named() && (attributes.message_id.is_none() || !self.hands_on())
+    }
+
+    /// Returns whether another entity may get the messages of this one.
+    fn hands_on(&self) -> bool {
+        let settings = &self.settings;
+        let forwards = settings.forward_to.is_some() || settings.forward_dead_letters_to.is_some();
+        forwards || self.kind == EntityKind::Topic
+    }
+
     /// Returns the attributes of a message that are kept.
     fn details_of(&self, enqueued_at: Timestamp, attributes: &Attributes) -> Details {
         let settings = &self.settings;
         let is_topic = self.kind == EntityKind::Topic;
-        let hands_on =
-            is_topic || settings.forward_to.is_some() || settings.forward_dead_letters_to.is_some();
+        let hands_on = self.hands_on();
         let own = attributes.time_to_live;
         Details {
             time_to_live: own.into_iter().chain(settings.default_time_to_live).min(),
@@ -364,7 +379,7 @@ impl Queue {
 
     fn remember(&mut self, number: SequenceNumber, at: Timestamp, attributes: &Attributes) {
         if let (Some(window), Some(id)) = (self.settings.duplicate_window, &attributes.message_id) {
-            self.history.add(at, window, id.clone(), number);
+            self.history.add(at, window, id, number);
         }
     }
 
