@@ -11,6 +11,7 @@ use peeklock_journal::{ReadError, StoredBody};
 use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber};
 
 pub(crate) use self::checked::checked_bodies;
+use crate::buffers::Buffers;
 use crate::cold::{self, BODY_HEADER_BYTES, Kind};
 use crate::disk::DiskFile;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader};
@@ -160,7 +161,8 @@ fn cold_source(shared: &Shared, shard: &Shard, number: u32) -> Result<Option<(So
     let Some((file, kind)) = shard.cold.file(&**disk, layout, number)? else { return Ok(None) };
     let path = text(&kind.path(layout, shard.id, number));
     let size_bytes = file.size_bytes().map_err(|source| ReadError::Io { path: path.clone(), source })?;
-    Ok(Some((Source { path, file, size_bytes, _segment: None }, kind)))
+    let buffers = Arc::clone(&shared.buffers);
+    Ok(Some((Source { path, file, size_bytes, buffers, _segment: None }, kind)))
 }
 
 /// Reads the header of a group in the log. Returns `None` if its space was reused.
@@ -186,6 +188,7 @@ struct Source {
     path: String,
     file: Arc<dyn DiskFile>,
     size_bytes: u64,
+    buffers: Arc<Buffers>,
     /// Keeps the segment in use, if the file is a log segment.
     _segment: Option<Arc<Segment>>,
 }
@@ -196,6 +199,7 @@ impl Source {
             path: text(&shared.layout.segment(segment.id)),
             file: Arc::clone(&segment.file),
             size_bytes: segment.size_bytes,
+            buffers: Arc::clone(&shared.buffers),
             _segment: Some(segment),
         }
     }
@@ -205,8 +209,9 @@ impl Source {
         if offset.checked_add(size_bytes).is_none_or(|end| end > self.size_bytes) {
             return Err(self.damaged(offset, "something that should be here would end behind the file"));
         }
-        let read = self.file.bytes_at(usize::try_from(size_bytes).unwrap_or(usize::MAX), offset);
-        Ok(read.map_err(|source| ReadError::Io { path: self.path.clone(), source })?.into())
+        let size_bytes = usize::try_from(size_bytes).unwrap_or(usize::MAX);
+        let read = self.buffers.read(&*self.file, size_bytes, offset);
+        read.map_err(|source| ReadError::Io { path: self.path.clone(), source })
     }
 
     fn large_range(&self, range: &LargeRange) -> Result<Bytes, ReadError> {

@@ -2,6 +2,7 @@
 //!
 //! `docs/design/wal-format.md` describes the bytes and the rules. This crate never interprets the payload of a group.
 
+mod buffers;
 mod cold;
 mod config;
 pub mod disk;

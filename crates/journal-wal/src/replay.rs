@@ -8,6 +8,7 @@ use bytes::Bytes;
 use peeklock_journal::{OpenError, StoredGroup};
 use peeklock_types::{CommitGroupNumber, ShardId};
 
+use crate::buffers::Buffers;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
 use crate::layout::{Layout, text};
 use crate::segment::{Place, Segment};
@@ -32,9 +33,14 @@ pub(crate) struct Window {
     segment: u64,
     start: u64,
     bytes: Bytes,
+    buffers: Arc<Buffers>,
 }
 
 impl Window {
+    pub(crate) fn new(buffers: &Arc<Buffers>) -> Self {
+        Window { buffers: Arc::clone(buffers), ..Window::default() }
+    }
+
     /// Returns `size_bytes` from an offset on, from the window or from the file, or `None` if the segment ends before.
     /// Reads ahead if `next`, the place of the next read, is near.
     pub(crate) fn read(
@@ -54,8 +60,11 @@ impl Window {
         let ahead = if next.is_some_and(is_near) { DENSE_BYTES } else { SPARSE_BYTES };
         let room = segment.size_bytes.saturating_sub(offset);
         let now = usize::try_from(ahead.max(size_bytes as u64).min(room)).unwrap_or(0);
-        let bytes = if now == 0 { Vec::new() } else { segment.file.bytes_at(now, offset)? };
-        *self = Window { segment: segment.id, start: offset, bytes: bytes.into() };
+        // The old bytes are dropped first, so that the read can use their buffer.
+        (self.segment, self.start, self.bytes) = (segment.id, offset, Bytes::new());
+        if now > 0 {
+            self.bytes = self.buffers.read(&*segment.file, now, offset)?;
+        }
         Ok(self.slice(segment.id, offset, size_bytes))
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use peeklock_journal::{Poisoned, Space};
 use peeklock_types::ShardId;
 
+use crate::buffers::Buffers;
 use crate::cold::{ColdStore, Dead};
 use crate::config::WalConfig;
 use crate::disk::Disk;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) ring: Mutex<Ring>,
     pub(crate) shards: Mutex<BTreeMap<ShardId, Arc<Shard>>>,
     pub(crate) usage: Usage,
+    pub(crate) buffers: Arc<Buffers>,
     pub(crate) bell: Bell,
     pub(crate) commit_count: AtomicU64,
     pub(crate) group_count: AtomicU64,
@@ -65,6 +67,7 @@ impl Shared {
             ring: Mutex::new(ring),
             shards: Mutex::default(),
             usage: Usage::default(),
+            buffers: Arc::default(),
             bell: Bell::default(),
             commit_count: AtomicU64::new(0),
             group_count: AtomicU64::new(0),

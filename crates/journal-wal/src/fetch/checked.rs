@@ -52,7 +52,7 @@ fn check_groups(
             groups.push(WantedGroup { number: part.group, place });
         }
     }
-    let mut window = Window::default();
+    let mut window = Window::new(&shared.buffers);
     let mut parts = parts.as_slice();
     for (at, group) in groups.iter().enumerate() {
         let count = parts.iter().take_while(|part| part.group == group.number).count();
