@@ -107,6 +107,11 @@ impl Feature {
                 ),
                 ("receive, send, complete without a transaction, 16 at a time".into(), "rounds/s", None),
                 ("with / without".into(), "", None),
+                (
+                    format!("receive, send, complete, commit as one, 16 at a time, {CREDIT} messages ahead"),
+                    "transactions/s",
+                    None,
+                ),
             ],
             Feature::Purge => {
                 vec![(format!("purge of {million} waiting messages"), "ms", Some(Target::AtMost(1000.0)))]
@@ -287,6 +292,8 @@ async fn scheduled(arguments: &Arguments) -> Result<Vec<f64>> {
 }
 
 const LANES: usize = 16;
+/// The credit of a receiver that gets messages ahead.
+const CREDIT: u32 = 20;
 
 async fn transactions(arguments: &Arguments) -> Result<Vec<f64>> {
     let rounds = count(arguments, 1_000);
@@ -294,10 +301,13 @@ async fn transactions(arguments: &Arguments) -> Result<Vec<f64>> {
     for queue in ["in", "out"] {
         create(&broker, queue, settings()).await?;
     }
-    fill(&broker, "in", 2 * rounds * LANES, |_| body().to_bytes()).await?;
+    // The receivers of the last loop hold messages ahead.
+    let ahead = LANES * CREDIT as usize;
+    fill(&broker, "in", 3 * rounds * LANES + ahead, |_| body().to_bytes()).await?;
     let without = in_lanes(&broker, rounds, |client| loop_plainly(client, rounds)).await?;
-    let with = in_lanes(&broker, rounds, |client| loop_in_transactions(client, rounds)).await?;
-    Ok(vec![with, without, with / without])
+    let with = in_lanes(&broker, rounds, |client| loop_in_transactions(client, rounds, 1)).await?;
+    let ahead = in_lanes(&broker, rounds, |client| loop_in_transactions(client, rounds, CREDIT)).await?;
+    Ok(vec![with, without, with / without, ahead])
 }
 
 async fn in_lanes<F>(broker: &Broker, rounds: usize, lane: impl Fn(Client) -> F) -> Result<f64>
@@ -329,9 +339,9 @@ async fn loop_plainly(client: Client, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-async fn loop_in_transactions(client: Client, rounds: usize) -> Result<()> {
+async fn loop_in_transactions(client: Client, rounds: usize, credit: u32) -> Result<()> {
     let sender = client.sender("out").await?;
-    let mut receiver = client.receiver("in").credit(1).open().await?;
+    let mut receiver = client.receiver("in").credit(credit).open().await?;
     for _ in 0..rounds {
         let delivery = receiver.next().await?.context("the link ended")?;
         let transaction = client.transaction().await?;
