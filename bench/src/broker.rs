@@ -1,14 +1,16 @@
-//! Runs the broker as a process of its own and reads its CPU time, memory and disk space from the kernel.
+//! Runs the broker as a process of its own with a data directory of its own.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use peeklock_client::{Admin, Client, Options, Target};
 use tempfile::TempDir;
+
+use crate::process::Process;
 
 /// The queue of every scenario.
 pub(crate) const QUEUE: &str = "work";
@@ -34,7 +36,7 @@ impl Broker {
     /// Starts the broker again with its data directory.
     pub(crate) fn restart(self, arguments: &[&str]) -> Result<Self> {
         let Broker { mut process, folder, .. } = self;
-        stop(&mut process)?;
+        process.stop()?;
         Self::start_in(folder, arguments)
     }
 
@@ -47,16 +49,14 @@ impl Broker {
 
     fn start_in(folder: TempDir, arguments: &[&str]) -> Result<Self> {
         let started = Instant::now();
-        let mut process = Process(
-            Command::new(binary()?)
-                .args(["serve", "--listen", "127.0.0.1:0", "--listen-tls", "off", "--http", "off", "--data"])
-                .arg(folder.path().join("data"))
-                .args(arguments)
-                .stdout(Stdio::piped())
-                .spawn()
-                .context("cannot start the broker")?,
-        );
-        let stdout = process.0.stdout.take().context("the broker has no stdout")?;
+        let mut command = Command::new(binary()?);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--listen-tls", "off", "--http", "off", "--data"])
+            .arg(folder.path().join("data"))
+            .args(arguments)
+            .stdout(Stdio::piped());
+        let mut process = Process::spawn("the broker", &mut command)?;
+        let stdout = process.take_stdout()?;
         let mut broker =
             Broker { process, labels: HashMap::new(), started, ready_after: Duration::ZERO, folder };
         let mut lines = BufReader::new(stdout).lines();
@@ -94,63 +94,30 @@ impl Broker {
         Ok(self.labels.get("AMQP").context("the broker printed no address")?)
     }
 
-    /// Returns the CPU time so far, in user and kernel mode.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
+    }
+
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.process.0.id()))?;
-        // The name may contain spaces and brackets; only numbers follow its last bracket.
-        let (_, rest) = text.rsplit_once(')').context("/proc/…/stat has another form")?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok());
-        let (Some(user), Some(kernel)) = (ticks(11), ticks(12)) else {
-            bail!("/proc/…/stat has another form")
-        };
-        Ok(Duration::from_secs_f64((user + kernel) as f64 / rustix::param::clock_ticks_per_second() as f64))
+        self.process.cpu_time()
     }
 
-    /// Returns the memory in use.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
-        self.status_bytes("VmRSS:")
+        self.process.resident_bytes()
     }
 
-    /// Returns the most memory in use since [`Broker::forget_peak`].
     pub(crate) fn peak_bytes(&self) -> Result<u64> {
-        self.status_bytes("VmHWM:")
+        self.process.peak_bytes()
     }
 
     pub(crate) fn forget_peak(&self) -> Result<()> {
-        Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.0.id()), "5")?)
-    }
-
-    fn status_bytes(&self, label: &str) -> Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix(label)).context("no such line")?;
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("no number")?;
-        Ok(kib * 1024)
+        self.process.forget_peak()
     }
 
     /// Returns the disk space of the data directory.
     pub(crate) fn disk_bytes(&self) -> Result<u64> {
         disk_bytes(self.folder.path())
     }
-}
-
-/// A child process that ends when this is dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
-            eprintln!("the broker could not be ended: {error}");
-        }
-    }
-}
-
-/// Sends SIGTERM to the broker, as an operator would.
-fn stop(process: &mut Process) -> Result<()> {
-    let pid = rustix::process::Pid::from_child(&process.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT)?;
-    process.0.wait()?;
-    Ok(())
 }
 
 /// Returns the disk space of a folder.

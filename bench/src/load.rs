@@ -16,6 +16,7 @@ use crate::Arguments;
 use crate::broker::{Broker, QUEUE};
 use crate::disk::Raw;
 use crate::machine;
+use crate::process::Process;
 use crate::report::{Row, Target};
 
 pub(crate) const SENDERS: usize = 2;
@@ -92,17 +93,7 @@ impl Load {
     }
 
     pub(crate) async fn measure(&self, broker: &Broker, time: Duration) -> Result<Measured> {
-        let (start, count) = (Instant::now(), self.completed.load(Ordering::Relaxed));
-        let (broker_cpu, client_cpu) = (broker.cpu_time()?, machine::process_time());
-        tokio::time::sleep(time).await;
-        let elapsed = start.elapsed();
-        let count = self.completed.load(Ordering::Relaxed) - count;
-        let per_message = |cpu: Duration| Duration::from_secs_f64(cpu.as_secs_f64() / count.max(1) as f64);
-        Ok(Measured {
-            rate: count as f64 / elapsed.as_secs_f64(),
-            cpu_per_message: per_message(broker.cpu_time()?.saturating_sub(broker_cpu)),
-            client_cpu_per_message: per_message(machine::process_time().saturating_sub(client_cpu)),
-        })
+        measure(broker.process(), time, || self.completed.load(Ordering::Relaxed)).await
     }
 
     /// Ends all tasks and returns the error of a task that failed.
@@ -114,6 +105,25 @@ impl Load {
         self.tasks.shutdown().await;
         Ok(())
     }
+}
+
+/// Measures for that time. `completed` returns the number of completed messages so far.
+pub(crate) async fn measure(
+    process: &Process,
+    time: Duration,
+    completed: impl Fn() -> u64,
+) -> Result<Measured> {
+    let (start, count) = (Instant::now(), completed());
+    let (broker_cpu, client_cpu) = (process.cpu_time()?, machine::process_time());
+    tokio::time::sleep(time).await;
+    let elapsed = start.elapsed();
+    let count = completed() - count;
+    let per_message = |cpu: Duration| Duration::from_secs_f64(cpu.as_secs_f64() / count.max(1) as f64);
+    Ok(Measured {
+        rate: count as f64 / elapsed.as_secs_f64(),
+        cpu_per_message: per_message(process.cpu_time()?.saturating_sub(broker_cpu)),
+        client_cpu_per_message: per_message(machine::process_time().saturating_sub(client_cpu)),
+    })
 }
 
 async fn send(client: Client, payloads: Vec<Bytes>, stopping: Arc<AtomicBool>) -> Result<()> {

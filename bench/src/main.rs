@@ -18,6 +18,7 @@ mod load;
 mod machine;
 mod namespace;
 mod order;
+mod process;
 mod protocol;
 mod protocol_fe2o3;
 mod report;
