@@ -132,7 +132,7 @@ pub(crate) fn disk_bytes(folder: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-fn binary() -> Result<PathBuf> {
+pub(crate) fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("PEEKLOCK_BIN") {
         return Ok(path.into());
     }

@@ -18,13 +18,13 @@ mod load;
 mod machine;
 mod namespace;
 mod order;
+mod peers;
 mod process;
 mod protocol;
 mod protocol_fe2o3;
 mod report;
 mod sdks;
 mod spread;
-#[allow(dead_code, reason = "the comparison with peers draws the bars")]
 mod svg;
 mod topics;
 
@@ -42,16 +42,28 @@ pub(crate) struct Arguments {
     /// A short run for a first impression; its numbers are not for publication
     #[arg(long)]
     quick: bool,
+    /// Compare with RabbitMQ, Redis and NATS, and write bench/PEERS.md instead of the results
+    #[arg(long)]
+    peers: bool,
+    /// Only this server of the comparison, with --peers: peeklock, rabbitmq, redis, nats or nats-no-sync; can be repeated
+    #[arg(long, value_name = "SERVER", requires = "peers")]
+    peer: Vec<String>,
+    /// Add repetitions to those of an earlier run with the same version on the same machine, with --peers
+    #[arg(long, requires = "peers")]
+    add: bool,
     /// Only this part: empty, protocol, load, cpu, queues, latency, end-to-end, backlog, cold, features, order, topics, hubs, namespace,
     /// sdks or journal; or a part that a whole run leaves out: growth, or one piece of it (growth-backlog, growth-queues,
-    /// growth-connections, growth-body-size, growth-subscriptions)
+    /// growth-connections, growth-body-size, growth-subscriptions). With --peers: 1k, 256, queues, send, end-to-end or
+    /// waiting
     #[arg(long, value_name = "PART")]
     only: Option<String>,
     /// The folder for the data of the broker and the bare files; must be on the disk to measure
     #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
     data: PathBuf,
-    /// The file for the results; a run of some parts writes none
+    /// The file for the results; a run of some parts writes none. With --peers, the default is bench/PEERS.md, and a run of some parts
+    /// replaces their values in it
     #[arg(long, value_name = "FILE", default_value = "bench/RESULTS.md")]
+    #[arg(default_value_if("peers", "true", "bench/PEERS.md"))]
     results: PathBuf,
     /// The number of repetitions of each part
     #[arg(long, default_value_t = 5, default_value_if("quick", "true", "2"))]
@@ -85,6 +97,9 @@ fn main() -> Result<()> {
     raise_file_limit()?;
     if let Some(only) = arguments.only.as_deref().filter(|only| growth::is_wanted(only)) {
         return growth::run(&arguments, only);
+    }
+    if arguments.peers {
+        return peers::run(&arguments);
     }
     let wants = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);
     let mut report = Report::new(&arguments);

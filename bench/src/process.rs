@@ -29,6 +29,14 @@ impl Process {
         Ok(())
     }
 
+    /// Returns an error if the process has ended.
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("{} ended with {status}", self.name),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the CPU time so far of the process and its ended children, in user and kernel mode.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         let text = self.read("stat")?;

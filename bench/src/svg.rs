@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+use crate::report::median;
+
 const PANEL_WIDTH: f64 = 380.0;
 const PLOT_LEFT: f64 = 62.0;
 const PLOT_RIGHT: f64 = 14.0;
@@ -94,7 +96,7 @@ pub(crate) struct BarGroup {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// One chart with horizontal bars from zero, each with its value beside it.
+/// One chart with horizontal bars from zero, each with its value beside it. Bars that are much longer than the others are cut.
 pub(crate) struct BarPanel {
     pub(crate) title: String,
     pub(crate) groups: Vec<BarGroup>,
@@ -131,8 +133,8 @@ fn bar_height(panel: &BarPanel) -> f64 {
 fn bar_panel(svg: &mut Svg, panel: &BarPanel, left: f64, top: f64) {
     /// The room for the value behind the longest bar.
     const VALUE_WIDTH: f64 = 74.0;
-    let values = panel.groups.iter().flat_map(|group| group.values.iter().copied().flatten());
-    let most = values.fold(f64::MIN_POSITIVE, f64::max);
+    const CUT_WIDTH: f64 = 5.0;
+    let longest = longest(panel);
     let width_max = PANEL_WIDTH - 28.0 - VALUE_WIDTH;
     svg.text(left, top + 18.0, "start", 13, true, &panel.title);
     let mut at = top + PANEL_HEAD;
@@ -140,13 +142,26 @@ fn bar_panel(svg: &mut Svg, panel: &BarPanel, left: f64, top: f64) {
         svg.text(left, at + 14.0, "start", 11, false, &group.name);
         at += GROUP_HEAD;
         for (index, value) in group.values.iter().enumerate() {
-            let width = value.map_or(0.0, |value| value / most * width_max);
+            let share = value.map_or(0.0, |value| value / longest);
+            let width = share.min(1.0) * width_max;
             svg.rect(left, at + 1.0, width, BAR_HEIGHT - 2.0, color(index));
+            if share > 1.0 {
+                svg.rect(left + width * 0.9, at, CUT_WIDTH, BAR_HEIGHT, "#fff");
+            }
             let label = value.map_or_else(|| "not measured".to_owned(), short);
             svg.text(left + width + 4.0, at + 11.0, "start", 11, false, &label);
             at += BAR_HEIGHT;
         }
     }
+}
+
+/// Returns the value of the longest bar that is drawn in full: one extreme value would make all others invisible.
+fn longest(panel: &BarPanel) -> f64 {
+    const TIMES_MEDIAN: f64 = 6.0;
+    let values: Vec<f64> =
+        panel.groups.iter().flat_map(|group| group.values.iter().copied().flatten()).collect();
+    let greatest = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    if values.is_empty() { greatest } else { greatest.min(median(&values) * TIMES_MEDIAN) }
 }
 
 /// A logarithmic axis.
@@ -316,5 +331,15 @@ mod tests {
         let group = BarGroup { name: "a < b".into(), values: vec![Some(1.0), None] };
         let picture = bar_charts(&["x", "y"], &[BarPanel { title: "t".into(), groups: vec![group] }]);
         assert!(picture.contains("a &lt; b") && picture.contains("not measured"));
+    }
+
+    #[test]
+    fn an_extreme_bar_is_cut() {
+        let panel = |values: [f64; 3]| BarPanel {
+            title: String::new(),
+            groups: vec![BarGroup { name: String::new(), values: values.map(Some).to_vec() }],
+        };
+        assert_eq!(longest(&panel([1.0, 2.0, 5.0])), 5.0);
+        assert_eq!(longest(&panel([1.0, 2.0, 500.0])), 12.0);
     }
 }

@@ -15,7 +15,7 @@ use crate::test::libtest_counts;
 use crate::{process, workspace};
 
 pub(crate) use node::js_smoke;
-pub(crate) use python::python_smoke;
+pub(crate) use python::{environment, python_smoke};
 
 /// Runs one part against the broker; `name` chooses tests, in the syntax of the part's own test program.
 pub(crate) fn part(part: &str, broker: &Path, name: Option<&str>) -> Result<Counts> {

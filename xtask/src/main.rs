@@ -53,6 +53,7 @@ cargo xtask <command>
       --seed N [--log]       one seed, with its log
       --seeds M [--from N]   M seeds, starting at N (default 1)
   bench [arguments]        the benchmarks; the arguments are passed to the benchmark program
+      --peers                the same workloads with RabbitMQ, Redis and NATS, as bench/PEERS.md
   instructions             instructions per message of scripted runs; a difference of more than 3 % to the numbers in
                            bench/instructions/expected.toml is a failure
       --record               replaces the numbers in that file
@@ -60,7 +61,8 @@ cargo xtask <command>
 
 The commands need cargo, python3 with venv, node with npm, go, and Java 17 with Maven. They install Python packages in
 target/*-venv, JavaScript packages in interop/js/node_modules, valgrind with apt-get, and all others in the caches of
-the tools.";
+the tools.
+`bench --peers` needs the Debian packages rabbitmq-server and redis-server as well.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

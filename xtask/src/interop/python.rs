@@ -50,7 +50,7 @@ pub(crate) fn pytest_in(
 }
 
 /// Returns the environment with the committed requirements. Changed requirements lead to a new environment.
-fn environment(requirements: &Path, name: &str) -> Result<PathBuf> {
+pub(crate) fn environment(requirements: &Path, name: &str) -> Result<PathBuf> {
     let folder = workspace::target()?.join(name);
     if stamp::is_current(&folder, requirements)? {
         return Ok(folder);
