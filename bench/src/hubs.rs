@@ -185,6 +185,9 @@ async fn through(arguments: &Arguments, sizes: &Sizes, rows: &mut Rows) -> Resul
     rows.add("bare disk, 1 MiB per fdatasync, as records of 1 KiB", "records/s", None, disk);
     rows.add("publish / bare disk", "", Some(Target::AtLeast(0.6)), published / disk);
     rows.add("publish: broker CPU per event", "µs", None, published_cpu);
+    let new_file = raw.new_rate(sizes.events * EVENT_BYTES as u64)? / EVENT_BYTES as f64;
+    rows.add("bare disk, the same in a new file of the size of all events", "records/s", None, new_file);
+    rows.add("publish / bare disk with a new file", "", None, published / new_file);
 
     let bare = cached_rate(folder.path())?.min(loopback_rate()?);
     let cpu = broker.cpu_time()?;
