@@ -18,6 +18,9 @@ use crate::report::{Row, Target};
 const BODY_BYTES: usize = 1024;
 /// The messages in the log when the broker is killed: 100 MB.
 const BEFORE_KILL: usize = 100_000;
+/// The backlog is sent in such parts, each as soon as the log is smaller than the limit. The journal rejects messages above 4 GiB.
+const CHUNKS_PER_GIGABYTE: usize = 4;
+const LOG_BYTES_MAX: u64 = 3 << 30;
 /// The time that the journal may take to move the backlog after the last send.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,7 +29,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
     let runtime = load::runtime()?;
     let payload = Message::data(vec![b'x'; BODY_BYTES]).to_bytes();
     let mut broker = Broker::start(&arguments.data)?;
-    runtime.block_on(load::fill(&broker, &payload, gigabytes * 1_000_000_000 / BODY_BYTES))?;
+    for _ in 0..gigabytes * CHUNKS_PER_GIGABYTE {
+        runtime.block_on(load::fill(&broker, &payload, 1_000_000_000 / CHUNKS_PER_GIGABYTE / BODY_BYTES))?;
+        wait_for_log(&broker)?;
+    }
     let cold_share = settled_cold_share(&broker)?;
     let mut values: [Vec<f64>; 4] = Default::default();
     for _ in 0..arguments.repetitions {
@@ -51,6 +57,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
         vec![cold_share * 100.0],
     );
     Ok(std::iter::once(share).chain(rows).collect())
+}
+
+/// Waits until the journal has moved so much that the next messages do not exceed the limit of its log, above which it rejects them.
+fn wait_for_log(broker: &Broker) -> Result<()> {
+    let folder = broker.folder.path().join("data").join("wal");
+    let started = Instant::now();
+    while broker::disk_bytes(&folder)? > LOG_BYTES_MAX && started.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 /// Waits until the journal moves no more bodies. Returns the share of the disk space that cold segments have.

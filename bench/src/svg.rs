@@ -8,7 +8,7 @@ use crate::report::median;
 
 const PANEL_WIDTH: f64 = 380.0;
 const PLOT_LEFT: f64 = 62.0;
-const PLOT_RIGHT: f64 = 14.0;
+const PLOT_RIGHT: f64 = 20.0;
 const LEGEND_HEIGHT: f64 = 26.0;
 const INK: &str = "#222";
 const GRID: &str = "#ddd";
