@@ -126,7 +126,12 @@ pub(crate) fn disk_bytes(folder: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        let metadata = entry.metadata()?;
+        let metadata = match entry.metadata() {
+            Ok(metadata) => metadata,
+            // The broker removes files while it runs.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error.into()),
+        };
         sum += if metadata.is_dir() { disk_bytes(&entry.path())? } else { metadata.blocks() * 512 };
     }
     Ok(sum)
