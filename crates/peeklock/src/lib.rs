@@ -1,0 +1,41 @@
+//! The Rust SDK of Peeklock, and of every broker with the AMQP 1.0 dialect of Azure Service Bus.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), peeklock::Error> {
+//! use peeklock::prelude::*;
+//!
+//! let client = Client::connect("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@127.0.0.1:5672").await?;
+//! client.sender("orders").await?.send(Message::text("one coffee")).await?;
+//! let mut orders = client.receiver("orders").open().await?;
+//! if let Some(delivery) = orders.next().await? {
+//!     println!("{}", delivery.message().body_text());
+//!     delivery.complete().await?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+#![warn(missing_docs)]
+
+mod backoff;
+mod client;
+mod connection;
+mod delivery;
+mod error;
+mod message;
+pub mod prelude;
+mod receiver;
+mod sender;
+mod session;
+
+pub use backoff::Backoff;
+pub use client::{Client, ClientBuilder};
+pub use connection::{Dial, DialError};
+pub use delivery::Delivery;
+pub use error::{Error, Kind};
+pub use message::{Message, Priority};
+pub use receiver::{Receiver, ReceiverBuilder};
+pub use sender::Sender;
+pub use session::Session;
+
+pub use peeklock_client::{LockToken, Outcome, ReceiveMode, ReceivedMessage, SequenceNumber, Timestamp};
