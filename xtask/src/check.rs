@@ -1,11 +1,11 @@
-//! `cargo xtask check`: format, lints, documentation, ARCHITECTURE.md and the dependencies.
+//! `cargo xtask check`: format, lints, documentation, ARCHITECTURE.md, the dependencies and the packages.
 
 use std::process::Command;
 
 use anyhow::Result;
 
 use crate::counts::{Counts, Part};
-use crate::{architecture, deny, process, workspace};
+use crate::{architecture, deny, package, process, workspace};
 
 pub(crate) fn parts() -> [Part; 2] {
     [Part::of("check", code), Part::of("rustdoc", documentation)]
@@ -16,6 +16,7 @@ pub(crate) fn code() -> Result<Counts> {
     counts += step("format", workspace::cargo()?.args(["fmt", "--all", "--check"]))?;
     counts += architecture::check(&workspace::root()?)?;
     counts += deny::check(&workspace::root()?)?;
+    counts += package::check()?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"];
     counts += step("clippy", workspace::cargo()?.args(clippy))?;
     Ok(counts)

@@ -11,6 +11,7 @@ mod deny;
 mod fuzz;
 mod instructions;
 mod interop;
+mod package;
 mod process;
 mod sim;
 mod stamp;
@@ -26,7 +27,7 @@ use crate::counts::Counts;
 const HELP: &str = "\
 cargo xtask <command>
 
-  check                    format, clippy, rustdoc, and the checks of ARCHITECTURE.md and deny.toml
+  check                    format, clippy, rustdoc, and the checks of ARCHITECTURE.md, deny.toml and the packages to publish
   test                     all parts below; at most 30 minutes on two cores
   test --quick             before each commit: check, most cargo tests, a few seeds, a few tests of the Python and
                            JavaScript SDKs; less than 3 minutes on two cores once everything is built
