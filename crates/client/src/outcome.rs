@@ -32,6 +32,15 @@ pub enum Outcome {
         /// The reason, as a sentence.
         description: String,
     },
+    /// Like [`Outcome::DeadLetter`], with application properties to set on the message.
+    DeadLetterWith {
+        /// The reason, as a short name.
+        reason: String,
+        /// The reason, as a sentence.
+        description: String,
+        /// Application properties to set.
+        properties: Fields,
+    },
     /// The message becomes available again; its delivery count does not increase.
     Release,
 }
@@ -46,14 +55,9 @@ impl Outcome {
                 modified(false, (!properties.is_empty()).then_some(properties))
             }
             Outcome::Defer => modified(true, None),
-            Outcome::DeadLetter { reason, description } => {
-                let error = AmqpError {
-                    condition: Symbol::from_static(condition::DEAD_LETTER),
-                    description: None,
-                    info: None,
-                };
-                let error = error.with_info("DeadLetterReason", reason);
-                DeliveryState::rejected(error.with_info("DeadLetterErrorDescription", description))
+            Outcome::DeadLetter { reason, description } => rejected(reason, description, Fields::new()),
+            Outcome::DeadLetterWith { reason, description, properties } => {
+                rejected(reason, description, properties)
             }
             Outcome::Release => DeliveryState::Released,
         }
@@ -66,7 +70,7 @@ impl Outcome {
             Outcome::Abandon | Outcome::AbandonWith { .. } | Outcome::Release => "abandoned",
             // Service Bus and its SDKs use this spelling.
             Outcome::Defer => "defered",
-            Outcome::DeadLetter { .. } => "suspended",
+            Outcome::DeadLetter { .. } | Outcome::DeadLetterWith { .. } => "suspended",
         }
     }
 
@@ -77,15 +81,29 @@ impl Outcome {
                 ("deadletter-reason".into(), reason.into()),
                 ("deadletter-description".into(), description.into()),
             ],
-            Outcome::AbandonWith { properties, delay } => {
-                let properties = with_delay(properties, delay);
-                let entries =
-                    properties.iter().map(|(key, value)| (key.as_str().to_owned().into(), value.clone()));
-                vec![("properties-to-modify".into(), Value::Map(entries.collect()))]
-            }
+            Outcome::DeadLetterWith { reason, description, properties } => vec![
+                ("deadletter-reason".into(), reason.into()),
+                ("deadletter-description".into(), description.into()),
+                to_modify(&properties),
+            ],
+            Outcome::AbandonWith { properties, delay } => vec![to_modify(&with_delay(properties, delay))],
             Outcome::Complete | Outcome::Abandon | Outcome::Defer | Outcome::Release => Vec::new(),
         }
     }
+}
+
+fn to_modify(properties: &Fields) -> (Value, Value) {
+    let entries = properties.iter().map(|(key, value)| (key.as_str().to_owned().into(), value.clone()));
+    ("properties-to-modify".into(), Value::Map(entries.collect()))
+}
+
+/// Returns the state that moves a message to the dead-letter queue. Service Bus sets the further entries of the error's map as properties.
+fn rejected(reason: String, description: String, properties: Fields) -> DeliveryState {
+    let condition = Symbol::from_static(condition::DEAD_LETTER);
+    let error =
+        AmqpError { condition, description: None, info: (!properties.is_empty()).then_some(properties) };
+    let error = error.with_info("DeadLetterReason", reason);
+    DeliveryState::rejected(error.with_info("DeadLetterErrorDescription", description))
 }
 
 fn with_delay(properties: Fields, delay: Option<Duration>) -> Fields {
@@ -146,5 +164,17 @@ mod tests {
         };
         assert_eq!(error.condition, condition::DEAD_LETTER);
         assert_eq!(error.info.unwrap().get("DeadLetterReason").unwrap().as_str(), Some("bad"));
+        let dead = Outcome::DeadLetterWith {
+            reason: "bad".into(),
+            description: "street is empty".into(),
+            properties: Fields::new().with("x-dl-attempts", 3),
+        };
+        assert_eq!(dead.clone().into_entries().len(), 3);
+        let DeliveryState::Rejected { error: Some(error) } = dead.into_state() else {
+            panic!("not rejected")
+        };
+        let info = error.info.unwrap();
+        assert_eq!(info.get("DeadLetterReason").unwrap().as_str(), Some("bad"));
+        assert_eq!(info.get("x-dl-attempts").unwrap().as_i32(), Some(3));
     }
 }

@@ -302,6 +302,19 @@ impl Receiver {
         self.link.tell(ReceiverCommand::AddCredit(count.min(CREDIT_MAX))).await
     }
 
+    /// Takes back the credit, for receivers with manual credit. When this returns, [`Receiver::try_next`] returns the messages that were in
+    /// flight, and no more follow until [`Receiver::add_credit`]. The link stays open.
+    pub async fn drain(&self) -> Result<(), Error> {
+        self.link.ask(ReceiverCommand::Drain).await
+    }
+
+    /// Returns a message that has arrived already, without waiting.
+    pub fn try_next(&mut self) -> Option<Delivery> {
+        let arrival = self.arrived.try_recv().ok()?;
+        self.credit.take(1);
+        Some(self.delivery(arrival))
+    }
+
     /// Stops the broker from sending more messages. [`Receiver::next`] returns the messages in flight, and then `None`.
     pub async fn stop(&mut self) -> Result<(), Error> {
         self.credit.window = 0;

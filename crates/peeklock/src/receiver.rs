@@ -111,6 +111,17 @@ impl Receiver {
         Ok(self.link.add_credit(count).await?)
     }
 
+    /// Takes back the credit, for receivers with manual credit. When this returns, [`Receiver::try_next`] returns the messages that were in
+    /// flight, and no more follow until [`Receiver::add_credit`]. The link stays open.
+    pub async fn drain(&mut self) -> Result<(), Error> {
+        Ok(self.link.drain().await?)
+    }
+
+    /// Returns a message that has arrived already, without waiting.
+    pub fn try_next(&mut self) -> Result<Option<Delivery>, Error> {
+        self.link.try_next().map(|delivery| Delivery::new(delivery, &self.source)).transpose()
+    }
+
     /// Stops the broker from sending more messages. [`Receiver::next`] returns the messages in flight, and then `None`.
     pub async fn stop(&mut self) -> Result<(), Error> {
         Ok(self.link.stop().await?)

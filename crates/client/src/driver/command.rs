@@ -94,6 +94,8 @@ pub(crate) enum ReceiverCommand {
     AddCredit(u32),
     /// Stops the broker from sending. Deliveries in flight are passed on, and then the channel is closed.
     Stop,
+    /// Takes back the credit. Replies when the deliveries in flight have been passed on; the link stays open.
+    Drain(Reply<()>),
     Settle {
         id: DeliveryId,
         state: DeliveryState,

@@ -27,6 +27,8 @@ pub(super) struct ReceivingLink {
     confirmed_count: Arc<AtomicU64>,
     first_failure: Option<Error>,
     flushes: Vec<Reply<()>>,
+    /// The calls that wait for the end of a drain.
+    drains: Vec<Reply<()>>,
 }
 
 impl ReceivingLink {
@@ -48,6 +50,7 @@ impl ReceivingLink {
             confirmed_count,
             first_failure: None,
             flushes: Vec::new(),
+            drains: Vec::new(),
         }
     }
 
@@ -83,6 +86,7 @@ impl ReceivingLink {
         match command {
             ReceiverCommand::AddCredit(count) => self.add_credit(link, count, connection),
             ReceiverCommand::Stop => self.stop(link, connection),
+            ReceiverCommand::Drain(reply) => self.drain(link, reply, connection),
             ReceiverCommand::Settle { id, state, reply } => {
                 self.awaited.insert(id.0, reply);
                 connection.set_outcome(link, id, state);
@@ -108,7 +112,19 @@ impl ReceivingLink {
         if connection.credit(link) == 0 { self.arrivals = None } else { connection.drain(link) }
     }
 
+    fn drain(&mut self, link: LinkId, reply: Reply<()>, connection: &mut Connection) {
+        if connection.credit(link) == 0 {
+            let _ = reply.send(Ok(()));
+        } else {
+            self.drains.push(reply);
+            connection.drain(link);
+        }
+    }
+
     pub(super) fn handle_drained(&mut self) {
+        for reply in self.drains.drain(..) {
+            let _ = reply.send(Ok(()));
+        }
         if self.is_stopping {
             self.arrivals = None;
         }
@@ -155,7 +171,7 @@ impl ReceivingLink {
     pub(super) fn end(self, error: &Error) {
         // The reason is set before pending calls are woken.
         let _ = self.ending.set(error.clone());
-        for reply in self.awaited.into_values().chain(self.flushes) {
+        for reply in self.awaited.into_values().chain(self.flushes).chain(self.drains) {
             let _ = reply.send(Err(error.clone()));
         }
     }

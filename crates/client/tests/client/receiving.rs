@@ -127,6 +127,23 @@ async fn manual_credit_brings_the_requested_messages_and_stop_ends_them() {
 }
 
 #[tokio::test]
+async fn a_drained_receiver_has_all_messages_in_flight_and_can_go_on() {
+    let (client, queue) = Endless::connect().await;
+    let mut receiver = client.receiver("orders").manual_credit().open().await.unwrap();
+    receiver.drain().await.unwrap();
+    assert!(receiver.try_next().is_none());
+    receiver.add_credit(2).await.unwrap();
+    receiver.drain().await.unwrap();
+    for _ in 0..2 {
+        receiver.try_next().unwrap().complete().await.unwrap();
+    }
+    assert!(receiver.try_next().is_none());
+    receiver.add_credit(1).await.unwrap();
+    receiver.next().await.unwrap().unwrap().complete().await.unwrap();
+    assert_eq!(queue.lock().unwrap().delivered, 3);
+}
+
+#[tokio::test]
 async fn closing_releases_messages_that_were_not_taken() {
     let (client, queue) = Endless::connect().await;
     let mut receiver = client.receiver("orders").credit(10).open().await.unwrap();
