@@ -5,6 +5,7 @@ use std::sync::Arc;
 use peeklock_client::{Options, SequenceNumber, Target};
 
 use crate::ReceivedMessage;
+use crate::admin::Admin;
 use crate::backoff::Backoff;
 use crate::connection::{Connection, Dial, Tcp};
 use crate::error::Error;
@@ -15,6 +16,7 @@ use crate::sender::Sender;
 #[derive(Clone)]
 pub struct Client {
     connection: Connection,
+    admin: Admin,
 }
 
 /// The settings of a [`Client`], from [`Client::builder`].
@@ -58,6 +60,11 @@ impl Client {
         ReceiverBuilder::new(self.connection.clone(), entity)
     }
 
+    /// Returns the administration of entities and keys. It uses connections of its own, which are opened with the first request.
+    pub fn admin(&self) -> Admin {
+        self.admin.clone()
+    }
+
     /// Returns up to `count` messages in order, starting at a sequence number, without locking them.
     pub async fn peek(
         &self,
@@ -88,13 +95,25 @@ impl ClientBuilder {
 
     /// Connects. The first connection is opened at once, so that a wrong address or key is reported here.
     pub async fn connect(self) -> Result<Client, Error> {
-        let dial = match self.dial {
+        let backoff = self.backoff;
+        let dial = self.into_dial()?;
+        let admin = Admin::new(Arc::clone(&dial), backoff);
+        Ok(Client { connection: Connection::open(dial, backoff).await?, admin })
+    }
+
+    /// Returns the administration alone. It connects with its first request.
+    pub async fn admin(self) -> Result<Admin, Error> {
+        let backoff = self.backoff;
+        Ok(Admin::new(self.into_dial()?, backoff))
+    }
+
+    fn into_dial(self) -> Result<Arc<dyn Dial>, Error> {
+        Ok(match self.dial {
             Some(dial) => dial,
             None => Arc::new(Tcp::new(
                 Target::parse(&self.target).map_err(peeklock_client::ConnectError::from)?,
                 self.options,
             )),
-        };
-        Ok(Client { connection: Connection::open(dial, self.backoff).await? })
+        })
     }
 }

@@ -10,13 +10,14 @@ pub struct Error {
     inner: Arc<Inner>,
 }
 
+#[derive(Clone)]
 struct Inner {
     kind: Kind,
     code: &'static str,
     text: String,
     is_transient: bool,
     retry_after: Option<Duration>,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 /// The kind of an [`Error`].
@@ -33,6 +34,8 @@ pub enum Kind {
     NotFound,
     /// The entity exists already.
     Exists,
+    /// The entity was changed by another request in the meantime.
+    Changed,
     /// The entity is disabled or of another kind than the operation needs, such as a queue with sessions.
     WrongEntity,
     /// The lock on a message or session is lost.
@@ -63,6 +66,21 @@ impl Error {
     pub(crate) fn new(kind: Kind, code: &'static str, text: impl Into<String>) -> Self {
         let (is_transient, retry_after, source) = (false, None, None);
         Error { inner: Arc::new(Inner { kind, code, text: text.into(), is_transient, retry_after, source }) }
+    }
+
+    /// Marks the error as one that may pass, after `retry_after` if the broker named a time.
+    pub(crate) fn transient(self, retry_after: Option<Duration>) -> Self {
+        self.changed(|inner| Inner { is_transient: true, retry_after, ..inner })
+    }
+
+    /// Adds the cause, for [`std::error::Error::source`].
+    pub(crate) fn caused_by(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.changed(|inner| Inner { source: Some(Arc::new(source)), ..inner })
+    }
+
+    fn changed(self, change: impl FnOnce(Inner) -> Inner) -> Self {
+        let inner = Arc::unwrap_or_clone(self.inner);
+        Error { inner: Arc::new(change(inner)) }
     }
 
     /// Returns the kind, for programs.
@@ -111,9 +129,9 @@ impl Error {
         is_transient: bool,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Self {
-        let text = source.to_string();
-        let source: Option<Box<dyn std::error::Error + Send + Sync>> = Some(Box::new(source));
-        Error { inner: Arc::new(Inner { kind, code, text, is_transient, retry_after: None, source }) }
+        let error = Error::new(kind, code, source.to_string());
+        let error = if is_transient { error.transient(None) } else { error };
+        error.caused_by(source)
     }
 }
 

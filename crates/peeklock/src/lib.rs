@@ -17,6 +17,7 @@
 
 #![warn(missing_docs)]
 
+pub mod admin;
 mod backoff;
 mod client;
 mod connection;

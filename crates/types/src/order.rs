@@ -210,6 +210,24 @@ pub enum OrderError {
     Expression { what: String, count: usize },
 }
 
+impl Rate {
+    /// Returns a rate with a burst of one second's number.
+    pub const fn per_second(count: u32) -> Self {
+        Rate { per_second_milli: count as u64 * 1000, burst: count }
+    }
+
+    /// Returns a rate with a burst of one second's number, rounded up.
+    pub const fn per_minute(count: u32) -> Self {
+        Rate { per_second_milli: (count as u64 * 1000 + 30) / 60, burst: count.div_ceil(60) }
+    }
+
+    /// Returns the same rate with another burst.
+    #[must_use]
+    pub const fn burst(self, count: u32) -> Self {
+        Rate { burst: count, ..self }
+    }
+}
+
 impl fmt::Display for Rate {
     /// Writes `5/s burst 10`, or `0.5/s burst 1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
