@@ -7,7 +7,7 @@ use peeklock_broker::engine::{CloseReason, HeldSession, ReceiveMode};
 use peeklock_broker::request::entities::Find;
 use peeklock_broker::request::receiving::{self, Window};
 use peeklock_broker::{Error, Found, Named, SessionAsk};
-use peeklock_types::{EntityKind, EntityPath, SubQueue, limits};
+use peeklock_types::{EntityKind, EntityPath, SubQueue, Timestamp, limits};
 
 use crate::access::{Access, Need};
 use crate::connection::address::Node;
@@ -48,6 +48,10 @@ const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
 /// The property with the largest batch, for entities where a single message may be larger. Without it, Go fills a batch
 /// up to the limit of a message.
 const BATCH_SIZE_MAX: &str = "com.microsoft:max-message-batch-size";
+
+/// The property with the broker's time in the attach reply of a receiver, for a peer that desires the capability of the same
+/// name. The peer can then compute the ends of locks without a wall clock of its own.
+const BROKER_TIME: &str = "peeklock:time";
 
 /// A link that the peer attaches.
 pub(crate) struct NewLink {
@@ -282,6 +286,7 @@ fn open_receiver(context: &mut Context<'_>, number: LinkNumber, held: Option<Hel
     if let (Some(filter), Some(held)) = (&pending.session, &held) {
         filter.fill(held, &mut reply);
     }
+    fill_time(&mut reply, &pending.attach, context.now);
     link.kind = LinkKind::Receiver(ReceiverLink {
         name: pending.attach.name.as_str().into(),
         entity,
@@ -396,6 +401,14 @@ pub(crate) fn reply(attach: &Attach, max_message_size: u64) -> AttachReply {
         target: Some(target),
         max_message_size: Some(max_message_size),
         ..AttachReply::default()
+    }
+}
+
+/// Adds the broker's time to the attach reply of a receiver that desires it.
+pub(crate) fn fill_time(reply: &mut AttachReply, attach: &Attach, now: Timestamp) {
+    if attach.desired_capabilities.iter().any(|capability| *capability == BROKER_TIME) {
+        let millis = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+        reply.properties.get_or_insert_default().insert(BROKER_TIME, Value::Timestamp(millis));
     }
 }
 

@@ -13,7 +13,9 @@ use peeklock_types::{EntityKind, EntityPath, QueueGroupSettings, SubQueue};
 
 use super::{Arbiter, HeldLocks, JoiningLink, MemberOf, Membership, QueueGroupLink};
 use crate::access::{Access, Need};
-use crate::connection::attach::{DELIVERY_SIZE_BYTES_MAX, NewLink, RECEIVER_WINDOW_BYTES, mode_of, reply};
+use crate::connection::attach::{
+    DELIVERY_SIZE_BYTES_MAX, NewLink, RECEIVER_WINDOW_BYTES, fill_time, mode_of, reply,
+};
 use crate::connection::context::Context;
 use crate::connection::link::{EntityRef, Link, LinkKind, LinkNumber, ReceiverLink};
 use crate::connection::request::FindWaiter;
@@ -243,7 +245,9 @@ impl QueueGroups {
         }
         if let Some(attach) = group.attach.take() {
             let id = link.id;
-            context.connection.accept(id, reply(&attach, DELIVERY_SIZE_BYTES_MAX));
+            let mut reply = reply(&attach, DELIVERY_SIZE_BYTES_MAX);
+            fill_time(&mut reply, &attach, context.now);
+            context.connection.accept(id, reply);
         }
         self.arbitrate(context, number);
     }
