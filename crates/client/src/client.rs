@@ -62,6 +62,8 @@ pub struct Client {
 pub struct Options {
     /// A PEM file with certificates to trust in addition to those of the machine.
     pub certificates: Option<PathBuf>,
+    /// The name of the connection in the broker's log. A random name is the default.
+    pub identifier: Option<String>,
 }
 
 impl Client {
@@ -73,7 +75,8 @@ impl Client {
     /// Connects with options.
     pub async fn connect_with(target: &Target, options: &Options) -> Result<Self, ConnectError> {
         let stream = transport::connect(target, options.certificates.as_deref()).await?;
-        Self::connect_over(stream, target, &container_id()).await
+        let identifier = options.identifier.clone().unwrap_or_else(container_id);
+        Self::connect_over(stream, target, &identifier).await
     }
 
     /// Connects over an open stream, such as a tunnel or an in-memory pipe. `container_id` identifies the connection in the broker's log.
@@ -100,6 +103,11 @@ impl Client {
         }
         let tokens = TokenKeeper::start(&target.credentials, &commands);
         Ok(Self { shared: Arc::new(Shared { commands, ending, tokens, spares }) })
+    }
+
+    /// Returns the reason why the connection has ended, or `None` while it is open.
+    pub fn ended(&self) -> Option<Error> {
+        self.shared.ending.get().cloned()
     }
 
     /// Opens a link to send to a queue. Each send waits for its confirmation.
@@ -185,6 +193,18 @@ impl Client {
     /// Settles messages by their lock tokens, for messages that were not received over a link.
     pub async fn settle(&self, entity: &str, tokens: &[LockToken], outcome: Outcome) -> Result<(), Error> {
         self.management(entity).await?.settle(tokens, outcome).await
+    }
+
+    /// Settles messages of a session by their lock tokens. Fails with [`Error::SessionLockLost`] unless a receiver of this connection holds the
+    /// session.
+    pub async fn settle_in_session(
+        &self,
+        entity: &str,
+        session: &str,
+        tokens: &[LockToken],
+        outcome: Outcome,
+    ) -> Result<(), Error> {
+        self.management(entity).await?.in_session(session).settle(tokens, outcome).await
     }
 
     /// Removes all messages of a queue, subscription or sub-queue (`orders/$DeadLetterQueue`), or those that were enqueued before a time.

@@ -18,6 +18,7 @@
 mod admin;
 mod cbs;
 mod client;
+mod clock;
 mod driver;
 mod error;
 mod management;
@@ -39,6 +40,7 @@ mod transport;
 
 pub use admin::{Admin, AdminError, KeyScope};
 pub use client::{Client, Options};
+pub use clock::BrokerClock;
 pub use error::{ConnectError, Error, MalformedReason};
 pub use message::MessageExt;
 pub use outcome::Outcome;

@@ -1,15 +1,22 @@
 //! Receives and settles messages.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_amqp::connection::{DeliveryId, LinkId};
 use peeklock_amqp::{DeliveryState, DeliveryTag, Fields, Text};
 use peeklock_types::{LockToken, SequenceNumber};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::error::{SendError, TrySendError};
+use tokio::sync::mpsc::{self, OwnedPermit};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
+use crate::clock::BrokerClock;
 use crate::driver::command::{Command, LinkKind, LinkRequest, ReceiverCommand, Reply};
 use crate::error::{Ending, Error, MalformedReason};
 use crate::management::Management;
@@ -137,7 +144,12 @@ impl ReceiverBuilder {
             confirmed_count: Arc::clone(&confirmed_count),
         };
         let request = LinkRequest { entity: Arc::clone(&self.entity), ending: Arc::clone(&ending), kind };
+        let asked_at = Instant::now();
         let opened = self.shared.open(request).await?;
+        // The broker read its clock after the request was sent. While a link waits for a session, that moment is much too early.
+        let read_at =
+            if matches!(self.session, SessionWish::Next { .. }) { Instant::now() } else { asked_at };
+        let clock = opened.broker_time.map(|time| BrokerClock::new(read_at, time));
         let link = ReceiverLink { shared: self.shared, link: opened.link, entity: self.entity, ending };
         let session = match (self.session, opened.session) {
             (SessionWish::None, _) => None,
@@ -145,9 +157,19 @@ impl ReceiverBuilder {
             // A broker without sessions ignores the filter and attaches a link to all messages.
             (_, None) => return Err(Error::malformed(&link.entity, MalformedReason::Missing("the session"))),
         };
-        let credit = Credit { window: credit, taken: 0 };
-        let (link, batch) = (Arc::new(link), Vec::new());
-        Ok(Receiver { link, arrived, mode: self.mode, session, credit, batch, confirmed_count })
+        let credit = Credit { window: credit, taken: 0, owed: 0 };
+        let (link, batch, granting) = (Arc::new(link), Vec::new(), None);
+        Ok(Receiver {
+            link,
+            arrived,
+            mode: self.mode,
+            session,
+            clock,
+            credit,
+            granting,
+            batch,
+            confirmed_count,
+        })
     }
 }
 
@@ -168,11 +190,16 @@ pub struct Receiver {
     arrived: mpsc::Receiver<Arrival>,
     mode: ReceiveMode,
     session: Option<Session>,
+    clock: Option<BrokerClock>,
     credit: Credit,
+    /// The wait for a place in the command queue, to grant credit. It is a mutex only to make the receiver `Sync`.
+    granting: Option<Mutex<Place>>,
     /// A buffer that is empty between calls and keeps its capacity.
     batch: Vec<Arrival>,
     confirmed_count: Arc<AtomicU64>,
 }
+
+type Place = Pin<Box<dyn Future<Output = Result<OwnedPermit<Command>, SendError<()>>> + Send>>;
 
 /// The link that a receiver and its deliveries share. It is detached when the last of them is dropped.
 struct ReceiverLink {
@@ -223,6 +250,8 @@ struct Credit {
     window: u32,
     /// The number of messages taken since the last renewal.
     taken: u32,
+    /// The credit that was requested with [`Receiver::request`] and is not granted yet.
+    owed: u32,
 }
 
 impl Credit {
@@ -232,7 +261,16 @@ impl Credit {
 
     /// Returns the credit to grant now, or 0.
     fn due(&self) -> u32 {
-        if self.window > 0 && self.taken >= self.window.div_ceil(2) { self.taken } else { 0 }
+        let renewed = if self.window > 0 && self.taken >= self.window.div_ceil(2) { self.taken } else { 0 };
+        renewed.saturating_add(self.owed)
+    }
+
+    /// Notes that the credit that was due is granted.
+    fn granted(&mut self) {
+        if self.window > 0 && self.taken >= self.window.div_ceil(2) {
+            self.taken = 0;
+        }
+        self.owed = 0;
     }
 }
 
@@ -241,24 +279,39 @@ impl Receiver {
     ///
     /// The future can be dropped without losing a message.
     pub async fn next(&mut self) -> Result<Option<Delivery>, Error> {
-        self.grant().await?;
-        let Some(arrival) = self.arrived.recv().await else { return self.ended().map(|()| None) };
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Polls for the next message, as [`Receiver::next`] does.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Delivery>, Error>> {
+        self.poll_grant(cx);
+        let Some(arrival) = ready!(self.arrived.poll_recv(cx)) else {
+            return Poll::Ready(self.ended().map(|()| None));
+        };
         self.credit.take(1);
-        Ok(Some(self.delivery(arrival)))
+        Poll::Ready(Ok(Some(self.delivery(arrival))))
     }
 
     /// Adds the available messages to `into`, at most `max`. Waits for the first one. Returns 0 after [`Receiver::stop`].
     ///
     /// The future can be dropped without losing a message.
     pub async fn next_many(&mut self, into: &mut Vec<Delivery>, max: usize) -> Result<usize, Error> {
-        self.grant().await?;
-        let count = self.arrived.recv_many(&mut self.batch, max).await;
+        let receive = |cx: &mut Context<'_>| {
+            self.poll_grant(cx);
+            self.arrived.poll_recv_many(cx, &mut self.batch, max)
+        };
+        let count = poll_fn(receive).await;
         if count == 0 && max > 0 {
             return self.ended().map(|()| 0);
         }
         self.credit.take(count);
         into.extend(self.batch.drain(..).map(|arrival| Delivery { link: Arc::clone(&self.link), arrival }));
         Ok(count)
+    }
+
+    /// Returns the broker's clock, if the broker sent its time.
+    pub fn clock(&self) -> Option<BrokerClock> {
+        self.clock
     }
 
     /// Returns the session that this receiver holds, if it was opened for one.
@@ -285,16 +338,38 @@ impl Receiver {
         }
     }
 
-    /// Renews the credit. This happens before a message is taken, so that a dropped future loses no message.
-    async fn grant(&mut self) -> Result<(), Error> {
+    /// Grants the credit that is due. If the command queue is full, a later poll does so.
+    ///
+    /// A failure means that the connection has ended. The messages that have arrived before are still returned, and then the reason.
+    fn poll_grant(&mut self, cx: &mut Context<'_>) {
         let count = self.credit.due();
-        if count > 0 {
-            let place = self.link.shared.commands.reserve().await.map_err(|_| self.link.lost())?;
-            place
-                .send(Command::Receiver { link: self.link.link, command: ReceiverCommand::AddCredit(count) });
-            self.credit.taken = 0;
+        if count == 0 {
+            return;
         }
-        Ok(())
+        let command = Command::Receiver { link: self.link.link, command: ReceiverCommand::AddCredit(count) };
+        if let Some(granting) = &mut self.granting {
+            let place = granting.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let Poll::Ready(place) = place.as_mut().poll(cx) else { return };
+            self.granting = None;
+            if let Ok(place) = place {
+                drop(place.send(command));
+                self.credit.granted();
+            }
+            return;
+        }
+        match self.link.shared.commands.try_send(command) {
+            Ok(()) => self.credit.granted(),
+            Err(TrySendError::Full(_)) => {
+                self.granting = Some(Mutex::new(Box::pin(self.link.shared.commands.clone().reserve_owned())));
+                self.poll_grant(cx);
+            }
+            Err(TrySendError::Closed(_)) => {}
+        }
+    }
+
+    /// Requests `count` more messages with the next poll for a message, for receivers with manual credit.
+    pub fn request(&mut self, count: u32) {
+        self.credit.owed = self.credit.owed.saturating_add(count).min(CREDIT_MAX);
     }
 
     /// Requests `count` more messages, for receivers with manual credit.
@@ -318,6 +393,7 @@ impl Receiver {
     /// Stops the broker from sending more messages. [`Receiver::next`] returns the messages in flight, and then `None`.
     pub async fn stop(&mut self) -> Result<(), Error> {
         self.credit.window = 0;
+        self.credit.owed = 0;
         self.link.tell(ReceiverCommand::Stop).await
     }
 
@@ -456,6 +532,21 @@ impl Delivery {
         self.settle_as(outcome, |state| state).await
     }
 
+    /// Settles the message without waiting, for a caller that cannot wait. Returns `false` if the connection has ended or is too busy: the
+    /// message is then locked until its lock expires.
+    pub fn settle_unawaited(self, outcome: Outcome) -> bool {
+        if self.arrival.is_settled {
+            return true;
+        }
+        let command = ReceiverCommand::SettleMany { ids: vec![self.arrival.id], state: outcome.into_state() };
+        self.link.ending.get().is_none() && self.link.try_tell(command)
+    }
+
+    /// Returns whether the link of this delivery has ended. A settlement is then possible only by the lock token.
+    pub fn is_cut_off(&self) -> bool {
+        self.link.ending.get().is_some() || self.link.shared.ending.get().is_some()
+    }
+
     pub(crate) async fn settle_in(self, transaction: &Bytes, outcome: Outcome) -> Result<(), Error> {
         let in_transaction = |state| DeliveryState::Transactional {
             txn_id: transaction.clone(),
@@ -502,16 +593,20 @@ mod tests {
 
     #[test]
     fn credit_is_renewed_when_half_is_used() {
-        let mut credit = Credit { window: 10, taken: 0 };
+        let mut credit = Credit { window: 10, taken: 0, owed: 0 };
         credit.take(4);
         assert_eq!(credit.due(), 0);
         credit.take(1);
         assert_eq!(credit.due(), 5);
         credit.take(9);
         assert_eq!(credit.due(), 14);
-        let single = Credit { window: 1, taken: 1 };
+        let single = Credit { window: 1, taken: 1, owed: 0 };
         assert_eq!(single.due(), 1);
-        let manual = Credit { window: 0, taken: 1000 };
+        let manual = Credit { window: 0, taken: 1000, owed: 0 };
         assert_eq!(manual.due(), 0);
+        let mut requested = Credit { window: 0, taken: 3, owed: 2 };
+        assert_eq!(requested.due(), 2);
+        requested.granted();
+        assert_eq!(requested.due(), 0);
     }
 }

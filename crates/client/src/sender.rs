@@ -118,6 +118,16 @@ impl Sender {
         self.link.last_number
     }
 
+    /// Returns the largest message that the entity accepts, if the broker sent a limit.
+    pub fn message_size_bytes_max(&self) -> Option<u64> {
+        self.link.message_size_bytes_max
+    }
+
+    /// Returns whether the link has ended.
+    pub fn is_cut_off(&self) -> bool {
+        self.link.ending.get().is_some() || self.link.shared.ending.get().is_some()
+    }
+
     /// Sends one message. Returns when the broker has it on stable storage. Waits while the broker grants no credit.
     pub async fn send(&self, message: &Message) -> Result<(), Error> {
         self.send_encoded(message.to_bytes(), 0, None).await

@@ -95,6 +95,19 @@ impl Target {
         Err(TargetError::Form)
     }
 
+    /// Parses a target with one or several hosts, separated by commas: `amqp://NAME:SECRET@h1:5672,h2:5672`, or
+    /// `Endpoint=sb://h1:5672,h2:5672;…`. The brokers are equal, and the same credentials apply to all of them.
+    pub fn parse_all(text: &str) -> Result<Vec<Self>, TargetError> {
+        let (start, end) = authorities(text);
+        let hosts = text.get(start..end).unwrap_or_default();
+        let with = |host: &str| {
+            let (before, after) =
+                (text.get(..start).unwrap_or_default(), text.get(end..).unwrap_or_default());
+            Self::parse(&format!("{before}{}{after}", host.trim()))
+        };
+        hosts.split(',').map(with).collect()
+    }
+
     /// Returns the host and port to connect to.
     pub fn address(&self) -> String {
         if self.host.contains(':') {
@@ -122,6 +135,16 @@ impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", if self.tls { "amqps" } else { "amqp" }, self.address())
     }
+}
+
+/// Returns the place of the hosts in a target: after the credentials, up to the path.
+fn authorities(text: &str) -> (usize, usize) {
+    let scheme = "://";
+    let start = text.find(scheme).map_or(0, |at| at + scheme.len());
+    let rest = text.get(start..).unwrap_or_default();
+    let end = rest.find(['/', '?', '#', ';']).unwrap_or(rest.len());
+    let credentials = rest.get(..end).and_then(|part| part.rfind('@')).map_or(0, |at| at + 1);
+    (start + credentials, start + end)
 }
 
 fn from_url(rest: &str, tls: bool) -> Result<Target, TargetError> {
@@ -276,6 +299,22 @@ mod tests {
             let Credentials::Key { name, secret, .. } = other.credentials else { panic!("no key") };
             assert_eq!((name.as_str(), secret.as_str()), ("k", "a=b"));
         }
+    }
+
+    #[test]
+    fn several_hosts_share_the_credentials() {
+        let addresses =
+            |text: &str| -> Vec<_> { Target::parse_all(text).unwrap().iter().map(Target::address).collect() };
+        assert_eq!(addresses("amqp://u:s@h1:7,h2,[::1]:9"), ["h1:7", "h2:5672", "[::1]:9"]);
+        assert_eq!(addresses("amqp://h1/"), ["h1:5672"]);
+        let text = "Endpoint=sb://h1:7,h2:8/;SharedAccessKeyName=k;SharedAccessKey=a,b==";
+        assert_eq!(addresses(text), ["h1:7", "h2:8"]);
+        assert!(Target::parse_all(text).unwrap().iter().all(|target| matches!(
+            &target.credentials,
+            Credentials::Key { secret, .. } if secret == "a,b=="
+        )));
+        assert_eq!(Target::parse_all("amqp://u:s@h1,,h2"), Err(TargetError::Authority(String::new())));
+        assert_eq!(Target::parse_all("h1,h2"), Err(TargetError::Form));
     }
 
     #[test]

@@ -59,9 +59,16 @@ async fn handshake(target: &Target, config: ClientConfig, tcp: TcpStream) -> Res
     let connector = TlsConnector::from(Arc::new(config));
     match timeout(CONNECT_TIME_MAX, connector.connect(name, tcp)).await {
         Ok(Ok(tls)) => Ok(Stream::Tls(Box::new(tls))),
-        Ok(Err(error)) => Err(ConnectError::Tls { address, reason: error.to_string() }),
+        Ok(Err(error)) if is_tls(&error) => Err(ConnectError::Tls { address, reason: error.to_string() }),
+        // The peer went away during the handshake.
+        Ok(Err(source)) => Err(ConnectError::Unreachable { address, source }),
         Err(_) => Err(ConnectError::NoAnswer { address, after: CONNECT_TIME_MAX }),
     }
+}
+
+/// Returns whether an error is of TLS itself, such as an unknown certificate, and not of the connection below.
+fn is_tls(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 /// Returns a configuration that trusts the certificates of the machine and those of the file.

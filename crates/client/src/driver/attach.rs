@@ -1,8 +1,11 @@
 //! Builds the attach frames of links.
 
-use peeklock_amqp::{Attach, Described, ReceiverSettleMode, Role, SenderSettleMode, Source, Target, Value};
+use peeklock_amqp::{
+    Attach, Described, ReceiverSettleMode, Role, SenderSettleMode, Source, Symbol, Target, Value,
+};
 
 use super::command::{LinkKind, LinkRequest};
+use crate::clock::BROKER_TIME;
 use crate::receiver::ReceiveMode;
 
 const OWNER_LEVEL: &str = "com.microsoft:epoch";
@@ -32,6 +35,7 @@ pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
             };
             attach.source = Some(Source::with_address(entity));
             attach.target = Some(Target::with_address(name));
+            attach.desired_capabilities = vec![Symbol::from_static(BROKER_TIME)];
             session.fill(&mut attach);
             if let Some(selector) = selector {
                 let filter = Value::Described(Box::new(Described {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use peeklock_amqp::connection::{DeliveryId, LinkId};
 use peeklock_amqp::{DeliveryState, Message};
+use peeklock_types::Timestamp;
 use smallvec::SmallVec;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -155,6 +156,8 @@ pub(crate) struct Opened {
     pub(crate) message_size_bytes_max: Option<u64>,
     /// The last number that the broker has stored, for a producer that numbers its events.
     pub(crate) last_number: Option<i32>,
+    /// The broker's time when it opened the link, if it sent it.
+    pub(crate) broker_time: Option<Timestamp>,
     /// The session that the broker has locked for the link.
     pub(crate) session: Option<HeldSession>,
 }

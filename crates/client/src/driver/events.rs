@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use peeklock_amqp::connection::{self, Event, LinkId};
 use peeklock_amqp::{AmqpError, Attach, DeliveryState, DeliveryTag, SaslCode, condition};
+use peeklock_types::Timestamp;
 
 use super::command::{LinkKind, LinkRequest, Opened, Reply};
 use super::receiving::ReceivingLink;
 use super::sending::SendingLink;
 use super::{Driver, Link, OpenFailure};
+use crate::clock::BROKER_TIME;
 use crate::error::Error;
 use crate::producer::Producer;
 use crate::session::HeldSession;
@@ -158,7 +160,8 @@ impl Driver {
         let credit = if let Link::Receiving(receiving) = &open { receiving.initial_credit() } else { 0 };
         self.links.insert(link, open);
         let (last_number, session) = (Producer::last_number(attach), HeldSession::of(attach));
-        let opened = Opened { link, message_size_bytes_max, last_number, session };
+        let broker_time = broker_time(attach);
+        let opened = Opened { link, message_size_bytes_max, last_number, broker_time, session };
         if reply.send(Ok(opened)).is_err() {
             // The caller has stopped waiting.
             self.detach(link, Vec::new(), None);
@@ -204,4 +207,10 @@ impl Driver {
         let entity = node.address().trim_end_matches("/$management").into();
         node.end(&Error::link_ended(&entity, error));
     }
+}
+
+/// Reads the broker's time from its attach response.
+fn broker_time(attach: &Attach) -> Option<Timestamp> {
+    let millis = attach.properties.as_ref()?.get(BROKER_TIME)?.as_timestamp()?;
+    u64::try_from(millis).ok().map(Timestamp::from_millis)
 }
