@@ -25,6 +25,11 @@ impl Backoff {
         Backoff { attempts_max: Some(max), ..self }
     }
 
+    /// Limits the number of attempts, unless it is lower already.
+    pub(crate) fn attempts_at_most(self, max: u32) -> Self {
+        self.attempts(self.attempts_max.map_or(max, |own| own.min(max)))
+    }
+
     /// Limits the time from the first failure to the last attempt.
     #[must_use]
     pub fn within(self, time: Duration) -> Self {

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use peeklock_client::{Options, SequenceNumber, Target};
+use peeklock_client::{ConnectError, Options};
 
-use crate::ReceivedMessage;
 use crate::admin::Admin;
 use crate::backoff::Backoff;
 use crate::connection::{Connection, Dial, Tcp};
@@ -15,7 +14,7 @@ use crate::sender::Sender;
 /// A client of a broker. It is cheap to clone.
 #[derive(Clone)]
 pub struct Client {
-    connection: Connection,
+    pub(crate) connection: Connection,
     admin: Admin,
 }
 
@@ -31,6 +30,8 @@ pub struct ClientBuilder {
 impl Client {
     /// Connects to `amqp://NAME:SECRET@HOST:PORT` (`amqps://` for TLS) or to a connection string of Service Bus. The default settings of
     /// [`Client::builder`] apply.
+    ///
+    /// Several equal brokers are tried in turn: `amqp://NAME:SECRET@h1:5672,h2:5672` or `Endpoint=sb://h1:5672,h2:5672;…`.
     pub async fn connect(target: &str) -> Result<Self, Error> {
         Client::builder(target).connect().await
     }
@@ -65,16 +66,6 @@ impl Client {
         self.admin.clone()
     }
 
-    /// Returns up to `count` messages in order, starting at a sequence number, without locking them.
-    pub async fn peek(
-        &self,
-        entity: &str,
-        from: SequenceNumber,
-        count: u32,
-    ) -> Result<Vec<ReceivedMessage>, Error> {
-        Ok(self.connection.live().await?.peek(entity, from, count).await?)
-    }
-
     /// Closes the connection for this handle, its clones and everything that was opened with them.
     pub async fn close(self) {
         self.connection.close().await;
@@ -88,12 +79,19 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the pauses between attempts to reach the broker.
+    /// Sets the name of the connection in the broker's log. A random name is the default.
+    pub fn identifier(mut self, name: impl Into<String>) -> Self {
+        self.options.identifier = Some(name.into());
+        self
+    }
+
+    /// Sets the pauses between attempts to reach the broker, and their limit.
     pub fn retry(self, backoff: Backoff) -> Self {
         ClientBuilder { backoff, ..self }
     }
 
-    /// Connects. The first connection is opened at once, so that a wrong address or key is reported here.
+    /// Connects. The first connection is opened at once, so that a wrong address or key is reported here. It is tried at most three times; a lost
+    /// connection is dialled again for as long as [`ClientBuilder::retry`] allows.
     pub async fn connect(self) -> Result<Client, Error> {
         let backoff = self.backoff;
         let dial = self.into_dial()?;
@@ -110,10 +108,7 @@ impl ClientBuilder {
     fn into_dial(self) -> Result<Arc<dyn Dial>, Error> {
         Ok(match self.dial {
             Some(dial) => dial,
-            None => Arc::new(Tcp::new(
-                Target::parse(&self.target).map_err(peeklock_client::ConnectError::from)?,
-                self.options,
-            )),
+            None => Arc::new(Tcp::new(&self.target, self.options).map_err(ConnectError::from)?),
         })
     }
 }

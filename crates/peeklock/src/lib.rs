@@ -19,21 +19,25 @@
 
 pub mod admin;
 mod backoff;
+mod batch;
 mod client;
 mod connection;
 mod delivery;
 mod error;
+mod lock;
 mod message;
 pub mod prelude;
 mod receiver;
+mod requests;
 mod sender;
 mod session;
 
 pub use backoff::Backoff;
+pub use batch::Batch;
 pub use client::{Client, ClientBuilder};
 pub use connection::{Dial, DialError};
 pub use delivery::Delivery;
-pub use error::{Error, Kind};
+pub use error::{CODES, Code, Error, Kind};
 pub use message::{Message, Priority};
 pub use receiver::{Receiver, ReceiverBuilder};
 pub use sender::Sender;

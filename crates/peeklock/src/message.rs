@@ -138,6 +138,15 @@ impl Message {
         self.amqp.with_property(name, value).into()
     }
 
+    /// Sets a random id unless the message has one, so that a queue with duplicate detection stores a repeated send once.
+    pub(crate) fn with_id(mut self) -> Self {
+        self.amqp
+            .properties
+            .message_id
+            .get_or_insert_with(|| MessageId::String(format!("{:032x}", fastrand::u128(..)).into()));
+        self
+    }
+
     /// Returns the AMQP message with all its sections.
     pub fn into_amqp(self) -> AmqpMessage {
         self.amqp

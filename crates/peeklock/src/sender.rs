@@ -1,31 +1,88 @@
 //! Sends messages.
 
-use peeklock_client::{SequenceNumber, Timestamp};
+use std::sync::Arc;
 
-use crate::connection::Connection;
+use futures_util::future::BoxFuture;
+use peeklock_amqp::Message as AmqpMessage;
+use peeklock_client::{MessageExt, SequenceNumber, Timestamp};
+
+use crate::batch::{Batch, SizeCount};
+use crate::connection::{Connection, Reopened};
 use crate::error::Error;
 use crate::message::Message;
 
-/// Sends messages to one queue or topic. It is cheap to clone; clones share the link.
+/// Sends messages to one queue or topic. It is cheap to clone; clones share the link, and many sends can be in flight at once.
+///
+/// A send that was not confirmed is sent again, also over another connection, with the same message id. A message without an id gets a random
+/// one. A queue with duplicate detection therefore stores it once; another queue may store it twice if the first confirmation was lost.
 #[derive(Clone)]
 pub struct Sender {
-    link: peeklock_client::Sender,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    connection: Connection,
+    entity: Arc<str>,
+    link: Reopened<peeklock_client::Sender>,
 }
 
 impl Sender {
     pub(crate) async fn open(connection: Connection, entity: &str) -> Result<Self, Error> {
-        Ok(Sender { link: connection.live().await?.sender(entity).await? })
+        let (entity, link) = (Arc::from(entity), Reopened::empty());
+        let sender = Sender { inner: Arc::new(Inner { connection, entity, link }) };
+        let mut attempts = sender.inner.connection.attempts();
+        loop {
+            match sender.link().await {
+                Ok(_) => return Ok(sender),
+                Err(error) => attempts.retry_after(error).await?,
+            }
+        }
+    }
+
+    /// Returns the name of the queue or topic.
+    pub fn entity(&self) -> &str {
+        &self.inner.entity
     }
 
     /// Sends a message. Returns when the broker has it on stable storage.
+    ///
+    /// While the queue limits the rate, this waits as long as the broker asks for. If the future is dropped, the message may or may not be stored.
     pub async fn send(&self, message: impl Into<Message>) -> Result<(), Error> {
-        Ok(self.link.send(&message.into().amqp).await?)
+        let message = message.into().with_id().amqp;
+        let mut attempts = self.inner.connection.attempts();
+        loop {
+            match self.try_send(&message).await {
+                Ok(()) => return Ok(()),
+                Err(error) => attempts.retry_after(error).await?,
+            }
+        }
     }
 
-    /// Sends messages as one delivery: all are stored or none.
+    /// Sends messages as one delivery: all are stored or none. Fails with [`Kind::TooLarge`](crate::Kind::TooLarge) if they exceed the limit
+    /// together; [`Sender::batch`] fills a batch up to the limit.
     pub async fn send_batch(&self, messages: impl IntoIterator<Item = Message>) -> Result<(), Error> {
-        let messages: Vec<_> = messages.into_iter().map(Message::into_amqp).collect();
-        Ok(self.link.send_batch(&messages).await?)
+        let messages: Vec<_> = messages.into_iter().map(|message| message.with_id().amqp).collect();
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let mut attempts = self.inner.connection.attempts();
+        loop {
+            match self.try_send_batch(&messages).await {
+                Ok(()) => return Ok(()),
+                Err(error) => attempts.retry_after(error).await?,
+            }
+        }
+    }
+
+    /// Returns an empty batch with the size limit of this queue or topic.
+    pub async fn batch(&self) -> Result<Batch, Error> {
+        let mut attempts = self.inner.connection.attempts();
+        loop {
+            match self.link().await {
+                Ok(link) => return Ok(Batch::new(SizeCount::new(link.message_size_bytes_max()))),
+                Err(error) => attempts.retry_after(error).await?,
+            }
+        }
     }
 
     /// Schedules a message and returns its number for [`Sender::cancel_scheduled`].
@@ -34,14 +91,70 @@ impl Sender {
         message: impl Into<Message>,
         at: Timestamp,
     ) -> Result<SequenceNumber, Error> {
-        use peeklock_client::MessageExt;
-        let message = message.into().amqp.with_scheduled_time(at);
-        let numbers = self.link.schedule(std::slice::from_ref(&message)).await?;
+        let message = message.into().with_id().amqp.with_scheduled_time(at);
+        let numbers = self.schedule_all(std::slice::from_ref(&message)).await?;
         Ok(numbers.first().copied().unwrap_or_default())
+    }
+
+    /// Schedules messages, each for the time that [`Message::scheduled_for`] has set: all or none. Returns their numbers.
+    pub async fn schedule_many(
+        &self,
+        messages: impl IntoIterator<Item = Message>,
+    ) -> Result<Vec<SequenceNumber>, Error> {
+        let messages: Vec<_> = messages.into_iter().map(|message| message.with_id().amqp).collect();
+        self.schedule_all(&messages).await
+    }
+
+    async fn schedule_all(&self, messages: &[AmqpMessage]) -> Result<Vec<SequenceNumber>, Error> {
+        let mut attempts = self.inner.connection.attempts();
+        loop {
+            match self.try_schedule(messages).await {
+                Ok(numbers) => return Ok(numbers),
+                Err(error) => attempts.retry_after(error).await?,
+            }
+        }
     }
 
     /// Cancels a scheduled message.
     pub async fn cancel_scheduled(&self, number: SequenceNumber) -> Result<(), Error> {
-        Ok(self.link.cancel_scheduled(&[number]).await?)
+        self.cancel_scheduled_many(&[number]).await
+    }
+
+    /// Cancels scheduled messages: all of them, or none if one of them is no longer scheduled.
+    pub async fn cancel_scheduled_many(&self, numbers: &[SequenceNumber]) -> Result<(), Error> {
+        let mut attempts = self.inner.connection.attempts();
+        loop {
+            match self.try_cancel(numbers).await {
+                Ok(()) => return Ok(()),
+                Err(error) => attempts.retry_after(error).await?,
+            }
+        }
+    }
+
+    /// Returns the link on the live connection.
+    pub(crate) async fn link(&self) -> Result<peeklock_client::Sender, Error> {
+        let inner = &self.inner;
+        let open = || -> BoxFuture<'static, _> {
+            let (connection, entity) = (inner.connection.clone(), Arc::clone(&inner.entity));
+            Box::pin(async move { Ok(connection.live().await?.sender(&entity).await?) })
+        };
+        inner.connection.check_open()?;
+        inner.link.get(|link| !link.is_cut_off(), open).await
+    }
+
+    async fn try_send(&self, message: &AmqpMessage) -> Result<(), Error> {
+        Ok(self.link().await?.send(message).await?)
+    }
+
+    async fn try_send_batch(&self, messages: &[AmqpMessage]) -> Result<(), Error> {
+        Ok(self.link().await?.send_batch(messages).await?)
+    }
+
+    async fn try_schedule(&self, messages: &[AmqpMessage]) -> Result<Vec<SequenceNumber>, Error> {
+        Ok(self.link().await?.schedule(messages).await?)
+    }
+
+    async fn try_cancel(&self, numbers: &[SequenceNumber]) -> Result<(), Error> {
+        Ok(self.link().await?.cancel_scheduled(numbers).await?)
     }
 }

@@ -1,8 +1,13 @@
 //! The errors of the SDK. Each has a kind for programs and a code to search for; its text says what happened, why, and what to do.
 
+mod codes;
+mod low;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use codes::{CODES, Code};
 
 /// The error of an operation. It is cheap to clone.
 #[derive(Clone)]
@@ -83,6 +88,48 @@ impl Error {
         Error { inner: Arc::new(change(inner)) }
     }
 
+    /// Returns the error of every call after [`Client::close`](crate::Client::close).
+    pub(crate) fn closed() -> Self {
+        Error::new(Kind::Closed, "E-CONN-03", "The client was closed. Connect again with Client::connect.")
+    }
+
+    /// Returns the error of a receiver without a session on a queue with sessions.
+    pub(crate) fn needs_session(entity: &str) -> Self {
+        let text = format!(
+            "Queue \"{entity}\" requires sessions but this receiver has none. Use session_processor(\"{entity}\") or \
+             receiver(\"{entity}\").session(id)."
+        );
+        Error::new(Kind::WrongEntity, "E-SESS-02", text)
+    }
+
+    /// Returns the error of a session whose hold has ended.
+    pub(crate) fn session_lost(entity: &str, reason: &str) -> Self {
+        let reason = reason.trim_end_matches('.');
+        let text = format!(
+            "The lock of the session in \"{entity}\" was lost: {reason}. Messages of the session that were not settled will be delivered \
+             again. Accept the session again."
+        );
+        Error::new(Kind::LockLost, "E-SESS-03", text)
+    }
+
+    /// Returns the error of a message or batch that exceeds the limit of its entity.
+    pub(crate) fn too_large(entity: &str, size_bytes: usize, max: u64) -> Self {
+        let text = format!(
+            "Message of {} bytes exceeds the limit of {} for \"{entity}\". Send the content as a file and pass a reference, split the \
+             batch, or raise max-message-size.",
+            grouped(size_bytes as u64),
+            grouped(max)
+        );
+        Error::new(Kind::TooLarge, "E-SIZE-01", text)
+    }
+
+    /// Returns whether the SDK retries the call by itself. An error of a connection that could not be dialled comes after its own retries, and a
+    /// transaction must be begun again by its owner.
+    pub(crate) fn is_retried(&self) -> bool {
+        let has_passed_retries = self.code() == "E-CONN-01";
+        self.is_transient() && !has_passed_retries && matches!(self.kind(), Kind::Connection | Kind::Busy)
+    }
+
     /// Returns the kind, for programs.
     pub fn kind(&self) -> Kind {
         self.inner.kind
@@ -122,51 +169,42 @@ impl std::error::Error for Error {
     }
 }
 
-impl Error {
-    fn with_source(
-        kind: Kind,
-        code: &'static str,
-        is_transient: bool,
-        source: impl std::error::Error + Send + Sync + 'static,
-    ) -> Self {
-        let error = Error::new(kind, code, source.to_string());
-        let error = if is_transient { error.transient(None) } else { error };
-        error.caused_by(source)
+/// Writes a number with commas between groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
     }
+    text
 }
 
-impl From<peeklock_client::Error> for Error {
-    fn from(error: peeklock_client::Error) -> Self {
-        use peeklock_client::Error as Low;
-        let (kind, code, is_transient) = match &error {
-            Low::ConnectionLost { .. } | Low::NoAnswer { .. } => (Kind::Connection, "E-CONN-02", true),
-            Low::Closed => (Kind::Closed, "E-CONN-03", false),
-            Low::NotFound { .. } => (Kind::NotFound, "E-ENT-04", false),
-            Low::Unauthorized { .. } => (Kind::Unauthorized, "E-AUTH-03", false),
-            Low::LockLost { .. } => (Kind::LockLost, "E-LOCK-01", false),
-            Low::SessionLockLost { .. } => (Kind::LockLost, "E-SESS-03", false),
-            Low::SessionLocked { .. } => (Kind::NoSession, "E-SESS-04", true),
-            Low::NoSession { .. } => (Kind::NoSession, "E-SESS-05", true),
-            Low::TooLarge { .. } => (Kind::TooLarge, "E-SIZE-01", false),
-            Low::Throttled { .. } => (Kind::Busy, "E-BUSY-01", true),
-            Low::RolledBack { .. } => (Kind::RolledBack, "E-TX-01", true),
-            Low::Malformed { .. } => (Kind::Malformed, "E-DATA-01", false),
-            _ => (Kind::Rejected, "E-REJ-01", false),
-        };
-        Error::with_source(kind, code, is_transient, error)
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl From<peeklock_client::ConnectError> for Error {
-    fn from(error: peeklock_client::ConnectError) -> Self {
-        use peeklock_client::ConnectError as Low;
-        let (kind, code, is_transient) = match &error {
-            Low::Target(_) => (Kind::Target, "E-CONN-04", false),
-            Low::Credentials { .. } => (Kind::Unauthorized, "E-AUTH-01", false),
-            Low::Certificates { .. } => (Kind::Invalid, "E-TLS-02", false),
-            Low::Tls { .. } => (Kind::Connection, "E-TLS-01", false),
-            _ => (Kind::Connection, "E-CONN-01", true),
-        };
-        Error::with_source(kind, code, is_transient, error)
+    #[test]
+    fn an_error_has_its_code_in_front_of_its_text() {
+        let error = Error::too_large("orders", 1_310_720, 1_048_576);
+        assert_eq!(
+            error.to_string(),
+            "E-SIZE-01 Message of 1,310,720 bytes exceeds the limit of 1,048,576 for \"orders\". Send the content as a file and pass a \
+             reference, split the batch, or raise max-message-size."
+        );
+        assert_eq!((error.kind(), error.is_transient()), (Kind::TooLarge, false));
+        assert_eq!((grouped(0), grouped(999), grouped(1000)), ("0".into(), "999".into(), "1,000".into()));
+    }
+
+    #[test]
+    fn a_queue_with_sessions_is_named_with_the_remedy() {
+        let text = Error::needs_session("chat").to_string();
+        assert_eq!(
+            text,
+            "E-SESS-02 Queue \"chat\" requires sessions but this receiver has none. Use session_processor(\"chat\") or \
+             receiver(\"chat\").session(id)."
+        );
     }
 }

@@ -1,0 +1,172 @@
+//! A received message with its lock.
+
+mod settle;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use peeklock_amqp::Fields;
+use peeklock_client::{BrokerClock, LockToken, ReceivedMessage};
+use tokio::time::Instant;
+
+use crate::Outcome;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::lock::LockEnd;
+use crate::session::Session;
+
+/// A received message. In mode [`ReceiveMode::PeekLock`](crate::ReceiveMode::PeekLock) it is locked until it is settled.
+///
+/// It stays usable when its link or connection is lost: the lock belongs to the message, and the settlement then goes to the broker by the lock
+/// token. A dropped delivery is abandoned at once, which counts as a failed delivery.
+///
+/// # When the answer to a settlement is lost
+///
+/// The settlement is sent again with the lock token. If the broker then answers that the lock is gone, the first settlement has either taken
+/// effect, or the lock has expired. The call succeeds only if the lock cannot have expired yet by the broker's own clock: the token is known to
+/// this delivery alone, so nothing else can have ended the lock. Otherwise it fails with `E-LOCK-02`, and the message may be delivered again.
+#[must_use = "settle it; a dropped delivery is abandoned"]
+pub struct Delivery {
+    message: ReceivedMessage,
+    /// `None` once it is settled.
+    link: Option<peeklock_client::Delivery>,
+    source: Arc<Source>,
+    lock: Mutex<LockEnd>,
+}
+
+/// The link that a delivery is from.
+pub(crate) struct Source {
+    pub(crate) connection: Connection,
+    pub(crate) entity: Arc<str>,
+    pub(crate) session: Option<Session>,
+    pub(crate) clock: Option<BrokerClock>,
+}
+
+impl Delivery {
+    pub(crate) fn new(link: peeklock_client::Delivery, source: &Arc<Source>) -> Result<Self, Error> {
+        let message = match link.message() {
+            Ok(message) => message,
+            Err(error) => {
+                // The deliveries count, so the message ends in the dead-letter queue.
+                link.settle_unawaited(Outcome::Abandon);
+                return Err(error.into());
+            }
+        };
+        let lock = Mutex::new(LockEnd::of_message(source.clock, &message));
+        Ok(Delivery { message, link: Some(link), source: Arc::clone(source), lock })
+    }
+
+    /// Returns the message.
+    pub fn message(&self) -> &ReceivedMessage {
+        &self.message
+    }
+
+    /// Returns the name of the queue or subscription.
+    pub fn entity(&self) -> &str {
+        &self.source.entity
+    }
+
+    /// Returns the token of the lock. `None` in mode [`ReceiveMode::ReceiveAndDelete`](crate::ReceiveMode::ReceiveAndDelete).
+    pub fn lock_token(&self) -> Option<LockToken> {
+        self.message.lock_token
+    }
+
+    /// Returns the time until the lock expires, by the monotonic clock. It does not depend on the wall clock of this machine if the broker sends
+    /// its own time, as Peeklock does; otherwise it is a careful estimate. `None` if the message has no lock.
+    pub fn lock_remaining(&self) -> Option<Duration> {
+        self.message.lock_token?;
+        Some(self.lock_end().remaining())
+    }
+
+    /// Extends the lock by its duration. For a message of a session, extends the lock of the session.
+    pub async fn renew(&self) -> Result<(), Error> {
+        if let Some(session) = &self.source.session {
+            return session.renew().await;
+        }
+        let Some(token) = self.message.lock_token else { return Ok(()) };
+        let mut attempts = self.source.connection.attempts();
+        loop {
+            let asked_at = Instant::now();
+            match self.source.try_renew(token).await {
+                Ok(until) => {
+                    let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+                    *lock = lock.renewed(self.source.clock, asked_at, until);
+                    return Ok(());
+                }
+                Err(error) => attempts.retry_after(error).await?,
+            }
+        }
+    }
+
+    /// Completes the message: it is removed. The removal is on stable storage when this returns.
+    pub async fn complete(self) -> Result<(), Error> {
+        self.settle(Outcome::Complete).await
+    }
+
+    /// Makes the message available again and increases its delivery count.
+    pub async fn abandon(self) -> Result<(), Error> {
+        self.settle(Outcome::Abandon).await
+    }
+
+    /// Makes the message available again after a delay. Only Peeklock supports the delay; other brokers treat it as [`Delivery::abandon`].
+    pub async fn abandon_after(self, delay: Duration) -> Result<(), Error> {
+        self.settle(Outcome::AbandonWith { properties: Fields::new(), delay: Some(delay) }).await
+    }
+
+    /// Defers the message: it stays in the queue until a receiver fetches it by its sequence number.
+    pub async fn defer(self) -> Result<(), Error> {
+        self.settle(Outcome::Defer).await
+    }
+
+    /// Moves the message to the dead-letter queue with a reason.
+    pub async fn dead_letter(self, reason: &str, description: &str) -> Result<(), Error> {
+        let (reason, description) = (reason.to_owned(), description.to_owned());
+        self.settle(Outcome::DeadLetter { reason, description }).await
+    }
+
+    /// Returns the message without increasing its delivery count. Over a lost link, the delivery counts.
+    pub async fn release(self) -> Result<(), Error> {
+        self.settle(Outcome::Release).await
+    }
+
+    /// Settles the message and waits for the broker's confirmation.
+    pub async fn settle(mut self, outcome: Outcome) -> Result<(), Error> {
+        let Some(link) = self.link.take() else { return Ok(()) };
+        let lock_end = self.lock_end();
+        settle::settle(&self.source, link, outcome, lock_end).await
+    }
+
+    /// Returns the end of the lock, which is that of the session if there is one.
+    fn lock_end(&self) -> LockEnd {
+        match &self.source.session {
+            Some(session) => session.lock_end(),
+            None => *self.lock.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let Some(link) = self.link.take() else { return };
+        let Some(token) = self.message.lock_token else { return };
+        let number = self.message.sequence_number().unwrap_or_default();
+        tracing::warn!(
+            queue = &*self.source.entity,
+            seq = number.0,
+            "a delivery was dropped without a settlement; the message is abandoned"
+        );
+        if link.settle_unawaited(Outcome::Abandon) || self.source.session.is_some() {
+            return;
+        }
+        // Without a runtime the message stays locked until its lock expires.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (source, lock_end) = (Arc::clone(&self.source), self.lock_end());
+            runtime.spawn(async move {
+                let settled = settle::by_token(&source, token, Outcome::Abandon, lock_end, false).await;
+                if let Err(error) = settled {
+                    tracing::debug!(%error, "a dropped delivery could not be abandoned");
+                }
+            });
+        }
+    }
+}

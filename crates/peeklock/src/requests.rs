@@ -1,0 +1,66 @@
+//! Requests about the messages of an entity, without a link: peek, sessions, purge.
+
+use std::sync::Arc;
+
+use peeklock_client::{ReceivedMessage, SequenceNumber, Timestamp};
+
+use crate::client::Client;
+use crate::error::Error;
+
+impl Client {
+    /// Returns up to `count` messages in order, starting at a sequence number, without locking them.
+    pub async fn peek(
+        &self,
+        entity: &str,
+        from: SequenceNumber,
+        count: u32,
+    ) -> Result<Vec<ReceivedMessage>, Error> {
+        let entity: Arc<str> = entity.into();
+        let peek = |live: peeklock_client::Client| {
+            let entity = Arc::clone(&entity);
+            Box::pin(async move { live.peek(&entity, from, count).await }) as _
+        };
+        self.connection.repeat(peek).await
+    }
+
+    /// Returns messages of one session, without locking the messages or the session.
+    pub async fn peek_session(
+        &self,
+        entity: &str,
+        session: &str,
+        from: SequenceNumber,
+        count: u32,
+    ) -> Result<Vec<ReceivedMessage>, Error> {
+        let (entity, session): (Arc<str>, Arc<str>) = (entity.into(), session.into());
+        let peek = |live: peeklock_client::Client| {
+            let (entity, session) = (Arc::clone(&entity), Arc::clone(&session));
+            Box::pin(async move { live.peek_session(&entity, &session, from, count).await }) as _
+        };
+        self.connection.repeat(peek).await
+    }
+
+    /// Returns the ids of all sessions that have messages. With a time, returns the sessions whose state was set since then.
+    pub async fn list_sessions(
+        &self,
+        entity: &str,
+        updated_since: Option<Timestamp>,
+    ) -> Result<Vec<String>, Error> {
+        let entity: Arc<str> = entity.into();
+        let list = |live: peeklock_client::Client| {
+            let entity = Arc::clone(&entity);
+            Box::pin(async move { live.list_sessions(&entity, updated_since).await }) as _
+        };
+        self.connection.repeat(list).await
+    }
+
+    /// Removes all messages of a queue, subscription or sub-queue (`orders/$DeadLetterQueue`), or those that were enqueued before a time.
+    /// Locked and scheduled messages stay. Returns the number of removed messages; after a repeat over another connection, that of the repeat.
+    pub async fn purge(&self, entity: &str, before: Option<Timestamp>) -> Result<u64, Error> {
+        let entity: Arc<str> = entity.into();
+        let purge = |live: peeklock_client::Client| {
+            let entity = Arc::clone(&entity);
+            Box::pin(async move { live.purge(&entity, before).await }) as _
+        };
+        self.connection.repeat(purge).await
+    }
+}
