@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{Admin, CheckpointInfo, CheckpointMove, CheckpointSource, EntityName, ResetTo};
+use peeklock::admin::Admin;
+use peeklock::low_level::{CheckpointInfo, CheckpointMove, CheckpointSource, EntityName, ResetTo};
 use peeklock_spec::parse_time;
 use peeklock_types::ConsumerGroup;
 use serde::Serialize;
@@ -121,18 +122,20 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
-async fn lines(admin: &mut Admin, hub: &EntityName, group: &str) -> Result<Vec<Line>> {
-    let checkpoints = admin.checkpoints(hub, group).await?;
+async fn lines(admin: &Admin, hub: &EntityName, group: &str) -> Result<Vec<Line>> {
+    let checkpoints = admin.checkpoints(hub.as_str(), group).await?;
     Ok(checkpoints.into_iter().map(|checkpoint| Line { group: group.to_owned(), checkpoint }).collect())
 }
 
 impl Listable for AllGroups {
     type Item = Line;
 
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<Line>> {
+    async fn items(&self, admin: &Admin) -> Result<Vec<Line>> {
         let groups = match &self.group {
             Some(group) => vec![group.clone()],
-            None => admin.consumer_groups(&self.hub).await?.into_iter().map(|group| group.name).collect(),
+            None => {
+                admin.consumer_groups(self.hub.as_str()).await?.into_iter().map(|group| group.name).collect()
+            }
         };
         let mut all = Vec::new();
         for group in groups {
@@ -149,7 +152,7 @@ impl Listable for AllGroups {
 impl Listable for OneGroup {
     type Item = Line;
 
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<Line>> {
+    async fn items(&self, admin: &Admin) -> Result<Vec<Line>> {
         let OneGroup { hub, group, partition } = self;
         let mut found = lines(admin, hub, group).await?;
         let count = found.len();
@@ -201,8 +204,8 @@ pub(crate) fn seconds(seconds: f64) -> String {
 
 impl Reset {
     async fn run(self) -> Result<()> {
-        let mut admin = self.connect.admin()?;
-        let planned = self.ask(&mut admin, true).await?;
+        let admin = self.connect.admin().await?;
+        let planned = self.ask(&admin, true).await?;
         let changed = planned.iter().filter(|planned| planned.before != planned.after).count();
         let count = plural(changed as u64, "checkpoint");
         if self.dry_run {
@@ -215,15 +218,15 @@ impl Reset {
         if changed > 0 && !self.yes {
             self.confirm(&planned, &count)?;
         }
-        let done = self.ask(&mut admin, false).await?;
+        let done = self.ask(&admin, false).await?;
         self.connect.print(&done, |out| {
             move_table(&done).write(out)?;
             writeln!(out, "Moved {count} of consumer group '{}'.", self.group)
         })
     }
 
-    async fn ask(&self, admin: &mut Admin, dry_run: bool) -> Result<Vec<CheckpointMove>> {
-        Ok(admin.reset_checkpoints(&self.hub, &self.group, self.partition, &self.to, dry_run).await?)
+    async fn ask(&self, admin: &Admin, dry_run: bool) -> Result<Vec<CheckpointMove>> {
+        Ok(admin.reset_checkpoints(self.hub.as_str(), &self.group, self.partition, &self.to, dry_run).await?)
     }
 
     /// Asks for confirmation on a terminal; a script has to pass `--yes`.

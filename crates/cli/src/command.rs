@@ -4,7 +4,7 @@
 //! connection, the output as text or JSON, and the report. Commands of a single entity are in its own module.
 
 use anyhow::Result;
-use peeklock_client::Admin;
+use peeklock::admin::Admin;
 use serde::Serialize;
 
 use crate::connect::Connect;
@@ -24,38 +24,38 @@ pub(crate) trait Creatable: Entity {
     const CREATED: &'static str = "created";
 
     /// Creates the entity and returns its summary for the report.
-    async fn create(&self, admin: &mut Admin, settings: Self::Settings) -> Result<String>;
+    async fn create(&self, admin: &Admin, settings: Self::Settings) -> Result<String>;
 }
 
 pub(crate) trait Updatable: Entity {
     type Settings: clap::Args;
 
     /// Changes the settings that are given and returns the entity's summary for the report.
-    async fn update(&self, admin: &mut Admin, settings: Self::Settings) -> Result<String>;
+    async fn update(&self, admin: &Admin, settings: Self::Settings) -> Result<String>;
 }
 
 pub(crate) trait Deletable: Entity {
     const DELETED: &'static str = "deleted";
 
     /// Deletes the entity and returns its summary for the report.
-    async fn delete(&self, admin: &mut Admin) -> Result<String>;
+    async fn delete(&self, admin: &Admin) -> Result<String>;
 }
 
 /// The arguments that select the items of a list.
 pub(crate) trait Listable: clap::Args {
     type Item: Serialize;
 
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<Self::Item>>;
+    async fn items(&self, admin: &Admin) -> Result<Vec<Self::Item>>;
     fn table(items: &[Self::Item]) -> Table;
 }
 
 pub(crate) trait Showable: clap::Args {
     type Info: Serialize;
 
-    async fn info(&self, admin: &mut Admin) -> Result<Self::Info>;
+    async fn info(&self, admin: &Admin) -> Result<Self::Info>;
 
     /// Writes the page for a terminal. It may send further requests.
-    async fn page(&self, admin: &mut Admin, info: &Self::Info, page: &mut Page<'_>) -> Result<()>;
+    async fn page(&self, admin: &Admin, info: &Self::Info, page: &mut Page<'_>) -> Result<()>;
 }
 
 // The structs have no doc comments, because `clap` would use them as the help of every entity.
@@ -72,7 +72,7 @@ pub(crate) struct Create<E: Creatable> {
 
 impl<E: Creatable> Create<E> {
     pub(crate) async fn run(self) -> Result<()> {
-        let summary = self.entity.create(&mut self.connect.admin()?, *self.settings).await?;
+        let summary = self.entity.create(&self.connect.admin().await?, *self.settings).await?;
         self.connect.report(E::CREATED, E::KIND, self.entity.name(), &summary)
     }
 }
@@ -89,7 +89,7 @@ pub(crate) struct Update<E: Updatable> {
 
 impl<E: Updatable> Update<E> {
     pub(crate) async fn run(self) -> Result<()> {
-        let summary = self.entity.update(&mut self.connect.admin()?, *self.settings).await?;
+        let summary = self.entity.update(&self.connect.admin().await?, *self.settings).await?;
         self.connect.report("updated", E::KIND, self.entity.name(), &summary)
     }
 }
@@ -104,7 +104,7 @@ pub(crate) struct Delete<E: Deletable> {
 
 impl<E: Deletable> Delete<E> {
     pub(crate) async fn run(self) -> Result<()> {
-        let summary = self.entity.delete(&mut self.connect.admin()?).await?;
+        let summary = self.entity.delete(&self.connect.admin().await?).await?;
         self.connect.report(E::DELETED, E::KIND, self.entity.name(), &summary)
     }
 }
@@ -119,7 +119,7 @@ pub(crate) struct List<L: Listable> {
 
 impl<L: Listable> List<L> {
     pub(crate) async fn run(self) -> Result<()> {
-        let items = self.scope.items(&mut self.connect.admin()?).await?;
+        let items = self.scope.items(&self.connect.admin().await?).await?;
         self.connect.print(&items, |out| L::table(&items).write(out))
     }
 }
@@ -134,11 +134,11 @@ pub(crate) struct Show<S: Showable> {
 
 impl<S: Showable> Show<S> {
     pub(crate) async fn run(self) -> Result<()> {
-        let mut admin = self.connect.admin()?;
-        let info = self.entity.info(&mut admin).await?;
+        let admin = self.connect.admin().await?;
+        let info = self.entity.info(&admin).await?;
         let mut text = Vec::new();
         if !self.connect.json {
-            self.entity.page(&mut admin, &info, &mut Page(&mut text)).await?;
+            self.entity.page(&admin, &info, &mut Page(&mut text)).await?;
         }
         self.connect.print(std::slice::from_ref(&info), |out| {
             *out = text;

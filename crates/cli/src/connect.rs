@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use peeklock_client::{Admin, Client, Options, Target};
+use peeklock::admin::Admin;
+use peeklock::low_level::{self, Options, Target};
+use peeklock::{Backoff, Client, ClientBuilder};
 use serde::Serialize;
 
 use crate::describe::json_lines;
@@ -36,24 +38,35 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
-    /// Connects, to send and receive.
+    /// Connects, to receive and to look.
     pub(crate) async fn open(&self) -> Result<Client> {
-        Ok(Client::connect_with(&self.target()?, &self.options()).await?)
+        Ok(self.builder().connect().await?)
     }
 
-    /// Returns a management client. It connects with the first request.
-    pub(crate) fn admin(&self) -> Result<Admin> {
-        Ok(Admin::new(&self.target()?, &self.options()))
+    /// Returns the administration. It connects with the first request.
+    pub(crate) async fn admin(&self) -> Result<Admin> {
+        Ok(self.builder().admin().await?)
+    }
+
+    /// Connects with the client below the SDK, for pipelines of sends and for readers of hubs.
+    pub(crate) async fn open_low_level(&self) -> Result<low_level::Client> {
+        let mut options = Options::default();
+        options.certificates.clone_from(&self.ca);
+        Ok(low_level::Client::connect_with(&self.target()?, &options).await?)
+    }
+
+    /// Returns a client that does not retry, because the user is there to decide.
+    fn builder(&self) -> ClientBuilder {
+        let once = Backoff::exponential(Duration::ZERO, Duration::ZERO).attempts(1);
+        let builder = Client::builder(&self.connect).retry(once);
+        match &self.ca {
+            Some(file) => builder.certificates(file),
+            None => builder,
+        }
     }
 
     pub(crate) fn target(&self) -> Result<Target> {
         Ok(Target::parse(&self.connect)?)
-    }
-
-    fn options(&self) -> Options {
-        let mut options = Options::default();
-        options.certificates.clone_from(&self.ca);
-        options
     }
 
     /// Prints items as lines of JSON, or as text.

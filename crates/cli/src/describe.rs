@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use peeklock_client::{Counts, QueueSettings, Runtime};
+use peeklock::low_level::{Counts, QueueSettings, Runtime};
 use serde::Serialize;
 
 use crate::order;

@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use anyhow::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use peeklock_client::{
-    Admin, Client, EntityName, EventInfo, MessageBody, ReceiveMode, ReceivedMessage, Receiver,
+use peeklock::admin::Admin;
+use peeklock::low_level::{
+    Client, EntityName, EventInfo, MessageBody, ReceiveMode, ReceivedMessage, Receiver,
 };
 use peeklock_spec::{parse_time, show_time};
 use peeklock_types::ConsumerGroup;
@@ -122,9 +123,9 @@ enum Content {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let mut admin = arguments.connect.admin()?;
+    let admin = arguments.connect.admin().await?;
     // This request also reports a missing hub clearly.
-    let partitions = admin.partitions(&arguments.hub).await?;
+    let partitions = admin.partitions(arguments.hub.as_str()).await?;
     let partitions: Vec<u32> = match arguments.partition {
         Some(partition) => vec![partition],
         None => partitions.into_iter().map(|partition| partition.partition).collect(),
@@ -132,25 +133,25 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     if arguments.follow {
         return follow(&arguments, &partitions).await;
     }
-    look(&arguments, &mut admin, &partitions).await
+    look(&arguments, &admin, &partitions).await
 }
 
 /// Prints the existing events, partition by partition.
-async fn look(arguments: &Arguments, admin: &mut Admin, partitions: &[u32]) -> Result<()> {
+async fn look(arguments: &Arguments, admin: &Admin, partitions: &[u32]) -> Result<()> {
     let mut left = arguments.count.unwrap_or(COUNT_DEFAULT);
     let asked = left;
     for partition in partitions {
         let mut from = arguments.from.clone().unwrap_or(From::Earliest).query();
         while left > 0 {
             let max = usize::try_from(left).unwrap_or(usize::MAX).min(PAGE_COUNT_MAX);
-            let page = admin.events(&arguments.hub, *partition, &from, max).await?;
+            let page = admin.events(arguments.hub.as_str(), *partition, &from, max).await?;
             left = left.saturating_sub(page.items.len() as u64);
             for event in page.items {
                 print(&seen(event), arguments.connect.json)?;
             }
             let Some(next) = page.next else { break };
             // There are no events after the last one yet.
-            if admin.partition(&arguments.hub, *partition).await?.last_sequence_number
+            if admin.partition(arguments.hub.as_str(), *partition).await?.last_sequence_number
                 < next.parse().unwrap_or(0)
             {
                 break;
@@ -188,7 +189,7 @@ fn seen(event: EventInfo) -> Seen {
 
 /// Prints the events of all partitions until the count is reached or the command is stopped.
 async fn follow(arguments: &Arguments, partitions: &[u32]) -> Result<()> {
-    let client = arguments.connect.open().await?;
+    let client = arguments.connect.open_low_level().await?;
     let selector = arguments.from.as_ref().unwrap_or(&From::Latest).selector();
     let (events, mut arrived) = mpsc::channel(WAITING_MAX);
     let mut readers = JoinSet::new();

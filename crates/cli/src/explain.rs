@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use peeklock_client::{EntityName, Explained, Named, Sample};
+use peeklock::low_level::{EntityName, Explained, Named, Sample};
 
 use crate::connect::Connect;
 use crate::property::Property;
@@ -48,7 +48,7 @@ Examples:
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { topic, connect, .. } = arguments;
-    let explained = connect.admin()?.explain(topic, &arguments.sample()).await?;
+    let explained = connect.admin().await?.explain(topic.as_str(), &arguments.sample()).await?;
     connect.print(&explained, |out| match explained.is_empty() {
         true => writeln!(out, "topic '{topic}' has no subscriptions, so nobody would get it"),
         false => show(out, &explained),

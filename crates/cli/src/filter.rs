@@ -1,7 +1,9 @@
 //! The filter and the action of a rule on the command line.
 
 use anyhow::{Result, bail};
-use peeklock_client::{CorrelationSpec, Match, Named, PropertyValue, RuleProperties, RuleSpec, RuleValue};
+use peeklock::low_level::{
+    CorrelationSpec, Match, Named, PropertyValue, RuleProperties, RuleSpec, RuleValue,
+};
 use peeklock_filter::Value;
 
 use crate::property::Property;

@@ -4,7 +4,8 @@ use std::io;
 
 use anyhow::Result;
 use clap::{Subcommand, ValueEnum};
-use peeklock_client::{Admin, EntityName, KeyInfo, KeyScope, Right, WhichKey};
+use peeklock::admin::Admin;
+use peeklock::low_level::{EntityName, KeyInfo, KeyScope, Right, WhichKey};
 
 use crate::command::{Deletable, Delete, Entity, List, Listable};
 use crate::connect::Connect;
@@ -118,17 +119,17 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     match arguments.action {
         Action::List(command) => command.run().await,
         Action::Show { key: Key { name, scope }, connect } => {
-            let key = connect.admin()?.key(&scope.scope(), &name).await?;
+            let key = connect.admin().await?.key((&scope.scope()).into(), &name).await?;
             show(&connect, &scope.scope(), &key)
         }
         Action::Create { name, rights, scope, connect } => {
-            let rights = rights.into_iter().map(RightName::right).collect();
-            let key = connect.admin()?.create_key(&scope.scope(), &name, rights).await?;
+            let rights = rights.into_iter().map(RightName::right);
+            let key = connect.admin().await?.create_key((&scope.scope()).into(), &name, rights).await?;
             show(&connect, &scope.scope(), &key)
         }
         Action::Rotate { name, secondary, scope, connect } => {
             let which = if secondary { WhichKey::Secondary } else { WhichKey::Primary };
-            let key = connect.admin()?.rotate_key(&scope.scope(), &name, which).await?;
+            let key = connect.admin().await?.rotate_key((&scope.scope()).into(), &name, which).await?;
             show(&connect, &scope.scope(), &key)
         }
         Action::Remove(command) => command.run().await,
@@ -156,8 +157,8 @@ impl Entity for Key {
 impl Deletable for Key {
     const DELETED: &'static str = "removed";
 
-    async fn delete(&self, admin: &mut Admin) -> Result<String> {
-        admin.remove_key(&self.scope.scope(), &self.name).await?;
+    async fn delete(&self, admin: &Admin) -> Result<String> {
+        admin.remove_key((&self.scope.scope()).into(), &self.name).await?;
         Ok(String::new())
     }
 }
@@ -166,8 +167,8 @@ impl Listable for Scope {
     type Item = KeyInfo;
 
     /// Returns the keys without their secrets.
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<KeyInfo>> {
-        let keys = admin.keys(&self.scope()).await?;
+    async fn items(&self, admin: &Admin) -> Result<Vec<KeyInfo>> {
+        let keys = admin.keys((&self.scope()).into()).await?;
         Ok(keys.into_iter().map(|key| KeyInfo { primary_key: None, secondary_key: None, ..key }).collect())
     }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use peeklock_client::SequenceNumber;
+use peeklock::SequenceNumber;
 
 use crate::connect::Connect;
 use crate::show;

@@ -1,7 +1,7 @@
 //! A message property on the command line.
 
 use anyhow::{Context, Result, bail};
-use peeklock_client::{PropertyValue, Value};
+use peeklock::low_level::{PropertyValue, Value};
 use peeklock_filter::Value as FilterValue;
 
 /// A property in the form `KEY=TEXT`, or `KEY:=VALUE` for other types. Filters distinguish a number from a text with the same digits.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{
-    Admin, AdminError, Counts, EntityName, QueueInfo, QueueSettings, QueueSpec, SequenceNumber,
-};
+use peeklock::Error;
+use peeklock::admin::Admin;
+use peeklock::low_level::{Counts, EntityName, QueueInfo, QueueSettings, QueueSpec, SequenceNumber};
 use peeklock_spec::{parse_duration, show_duration};
 use serde_json::json;
 
@@ -147,8 +147,8 @@ impl Entity for Queue {
 impl Creatable for Queue {
     type Settings = Settings<QueueSpec>;
 
-    async fn create(&self, admin: &mut Admin, settings: Self::Settings) -> Result<String> {
-        let created = admin.create_queue(&self.name, &settings.spec(None)?).await?;
+    async fn create(&self, admin: &Admin, settings: Self::Settings) -> Result<String> {
+        let created = admin.create_queue(self.name.as_str(), settings.spec(None)?).await?;
         Ok(in_short(&created.spec.settings()))
     }
 }
@@ -156,7 +156,7 @@ impl Creatable for Queue {
 impl Updatable for Queue {
     type Settings = Settings<QueueSpec>;
 
-    async fn update(&self, admin: &mut Admin, settings: Self::Settings) -> Result<String> {
+    async fn update(&self, admin: &Admin, settings: Self::Settings) -> Result<String> {
         settings.update(admin, self).await
     }
 }
@@ -164,28 +164,28 @@ impl Updatable for Queue {
 impl Ordered for Queue {
     type Spec = QueueSpec;
 
-    async fn current(&self, admin: &mut Admin) -> Result<(u64, QueueSettings), AdminError> {
-        let queue = admin.queue(&self.name).await?;
+    async fn current(&self, admin: &Admin) -> Result<(u64, QueueSettings), Error> {
+        let queue = admin.queue(self.name.as_str()).await?;
         Ok((queue.history.revision, queue.spec.settings()))
     }
 
     async fn change(
         &self,
-        admin: &mut Admin,
+        admin: &Admin,
         revision: Option<u64>,
         changes: &QueueSpec,
-    ) -> Result<QueueSettings, AdminError> {
+    ) -> Result<QueueSettings, Error> {
         let changed = match revision {
-            Some(revision) => admin.update_queue_at(&self.name, revision, changes).await?,
-            None => admin.update_queue(&self.name, changes).await?,
+            Some(revision) => admin.update_queue_at(self.name.as_str(), revision, changes.clone()).await?,
+            None => admin.update_queue(self.name.as_str(), changes.clone()).await?,
         };
         Ok(changed.spec.settings())
     }
 }
 
 impl Deletable for Queue {
-    async fn delete(&self, admin: &mut Admin) -> Result<String> {
-        admin.delete_queue(&self.name).await?;
+    async fn delete(&self, admin: &Admin) -> Result<String> {
+        admin.delete_queue(self.name.as_str()).await?;
         Ok(String::new())
     }
 }
@@ -193,7 +193,7 @@ impl Deletable for Queue {
 impl Listable for Queues {
     type Item = QueueInfo;
 
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<QueueInfo>> {
+    async fn items(&self, admin: &Admin) -> Result<Vec<QueueInfo>> {
         Ok(admin.queues().await?)
     }
 
@@ -219,11 +219,11 @@ impl Listable for Queues {
 impl Showable for Queue {
     type Info = QueueInfo;
 
-    async fn info(&self, admin: &mut Admin) -> Result<QueueInfo> {
-        Ok(admin.queue(&self.name).await?)
+    async fn info(&self, admin: &Admin) -> Result<QueueInfo> {
+        Ok(admin.queue(self.name.as_str()).await?)
     }
 
-    async fn page(&self, _: &mut Admin, queue: &QueueInfo, page: &mut Page<'_>) -> Result<()> {
+    async fn page(&self, _: &Admin, queue: &QueueInfo, page: &mut Page<'_>) -> Result<()> {
         page.line("Queue", &queue.name)?;
         let settings = queue.spec.settings();
         page.settings(&settings)?;
@@ -234,7 +234,12 @@ impl Showable for Queue {
 
 impl Explain {
     async fn run(self) -> Result<()> {
-        let message = self.connect.admin()?.explain_message(&self.name, SequenceNumber(self.number)).await?;
+        let message = self
+            .connect
+            .admin()
+            .await?
+            .explain_message(self.name.as_str(), SequenceNumber(self.number))
+            .await?;
         self.connect.print(std::slice::from_ref(&message), |out| order::explain(out, &self.name, &message))
     }
 }
@@ -268,10 +273,10 @@ impl Purge {
     }
 
     async fn counts(&self) -> Result<Counts> {
-        let mut admin = self.connect.admin()?;
+        let admin = self.connect.admin().await?;
         Ok(match (self.name.topic(), self.name.topic_and_subscription()) {
-            (Some(topic), Some((_, name))) => admin.subscription(&topic, name).await?.counts,
-            _ => admin.queue(&self.name).await?.counts,
+            (Some(topic), Some((_, name))) => admin.subscription(topic.as_str(), name).await?.counts,
+            _ => admin.queue(self.name.as_str()).await?.counts,
         })
     }
 

@@ -4,7 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Subcommand;
-use peeklock_client::{Admin, EntityName, QueueGroupInfo};
+use peeklock::admin::Admin;
+use peeklock::low_level::{EntityName, QueueGroupInfo};
 use peeklock_spec::{show_duration, show_order_policy};
 
 use crate::command::{List, Listable, Show, Showable};
@@ -46,7 +47,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
 impl Listable for QueueGroups {
     type Item = QueueGroupInfo;
 
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<QueueGroupInfo>> {
+    async fn items(&self, admin: &Admin) -> Result<Vec<QueueGroupInfo>> {
         Ok(admin.queue_groups().await?)
     }
 
@@ -65,11 +66,11 @@ impl Listable for QueueGroups {
 impl Showable for QueueGroup {
     type Info = QueueGroupInfo;
 
-    async fn info(&self, admin: &mut Admin) -> Result<QueueGroupInfo> {
-        Ok(admin.queue_group(&self.name).await?)
+    async fn info(&self, admin: &Admin) -> Result<QueueGroupInfo> {
+        Ok(admin.queue_group(self.name.as_str()).await?)
     }
 
-    async fn page(&self, _: &mut Admin, group: &QueueGroupInfo, page: &mut Page<'_>) -> Result<()> {
+    async fn page(&self, _: &Admin, group: &QueueGroupInfo, page: &mut Page<'_>) -> Result<()> {
         describe(group, page)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use peeklock_client::{Delivery, Error, ReceiveMode, Receiver};
+use peeklock::{Delivery, Kind, ReceiveMode, Receiver};
 
 use crate::connect::Connect;
 use crate::show;
@@ -69,7 +69,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
         builder = builder.next_session(arguments.wait);
     }
     let mut receiver = match builder.open().await {
-        Err(Error::NoSession { .. }) => {
+        Err(error) if error.kind() == Kind::NoSession && arguments.next_session => {
             eprintln!(
                 "no session to receive in '{}' within {}",
                 arguments.entity,
@@ -117,8 +117,10 @@ async fn receive(arguments: &Arguments, receiver: &mut Receiver) -> Result<u32> 
 
 async fn handle(arguments: &Arguments, delivery: Delivery) -> Result<()> {
     // The message is printed before it is completed, so that one that cannot be printed is not completed.
-    show::message(&delivery.message()?, arguments.connect.json)?;
+    show::message(delivery.message(), arguments.connect.json)?;
     if arguments.keep {
+        // A delivery that is dropped is given back.
+        std::mem::forget(delivery);
         return Ok(());
     }
     match arguments.delay {

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use peeklock_client::{Admin, CorrelationSpec, Match, RuleInfo, RuleSpec, RuleValue};
+use peeklock::admin::Admin;
+use peeklock::low_level::{CorrelationSpec, Match, RuleInfo, RuleSpec, RuleValue};
 use peeklock_filter::Value;
 
 use crate::command::{Creatable, Create, Deletable, Delete, Entity, List, Listable, Show, Showable};
@@ -72,11 +73,11 @@ impl Creatable for Rule {
     type Settings = FilterFlags;
     const CREATED: &'static str = "added";
 
-    async fn create(&self, admin: &mut Admin, filter: FilterFlags) -> Result<String> {
+    async fn create(&self, admin: &Admin, filter: FilterFlags) -> Result<String> {
         let spec = filter
             .rule()?
             .context("a rule needs a filter: --sql EXPRESSION, --correlation KEY=VALUE, --true or --false")?;
-        admin.add_rule(&self.of.topic, &self.of.subscription, &self.rule, &spec).await?;
+        admin.add_rule(self.of.topic.as_str(), &self.of.subscription, &self.rule, spec).await?;
         Ok(String::new())
     }
 }
@@ -84,8 +85,8 @@ impl Creatable for Rule {
 impl Deletable for Rule {
     const DELETED: &'static str = "removed";
 
-    async fn delete(&self, admin: &mut Admin) -> Result<String> {
-        admin.remove_rule(&self.of.topic, &self.of.subscription, &self.rule).await?;
+    async fn delete(&self, admin: &Admin) -> Result<String> {
+        admin.remove_rule(self.of.topic.as_str(), &self.of.subscription, &self.rule).await?;
         Ok(String::new())
     }
 }
@@ -93,8 +94,8 @@ impl Deletable for Rule {
 impl Listable for Rules {
     type Item = RuleInfo;
 
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<RuleInfo>> {
-        Ok(admin.rules(&self.of.topic, &self.of.subscription).await?)
+    async fn items(&self, admin: &Admin) -> Result<Vec<RuleInfo>> {
+        Ok(admin.rules(self.of.topic.as_str(), &self.of.subscription).await?)
     }
 
     fn table(rules: &[RuleInfo]) -> Table {
@@ -109,11 +110,11 @@ impl Listable for Rules {
 impl Showable for Rule {
     type Info = RuleInfo;
 
-    async fn info(&self, admin: &mut Admin) -> Result<RuleInfo> {
-        Ok(admin.rule(&self.of.topic, &self.of.subscription, &self.rule).await?)
+    async fn info(&self, admin: &Admin) -> Result<RuleInfo> {
+        Ok(admin.rule(self.of.topic.as_str(), &self.of.subscription, &self.rule).await?)
     }
 
-    async fn page(&self, _: &mut Admin, rule: &RuleInfo, page: &mut Page<'_>) -> Result<()> {
+    async fn page(&self, _: &Admin, rule: &RuleInfo, page: &mut Page<'_>) -> Result<()> {
         page.line("Rule", &rule.name)?;
         page.line("Filter", &filter_text(&rule.spec))?;
         if let Some(action) = &rule.spec.action {
@@ -164,7 +165,7 @@ fn value_text(value: &RuleValue) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use peeklock_client::Named;
+    use peeklock::low_level::Named;
 
     #[test]
     fn a_filter_is_printed_in_the_form_of_its_flags() {

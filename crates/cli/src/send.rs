@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use peeklock_client::{Body, Message, MessageExt, MessageId, Pipeline, Text, Timestamp};
+use peeklock::low_level::{Body, Message, MessageExt, MessageId, Pipeline, Text, Timestamp};
 use peeklock_spec::{parse_duration, parse_time};
 use peeklock_types::ClassName;
 use serde_json::json;
@@ -112,7 +112,7 @@ impl Priority {
 const UNCONFIRMED_MAX: u32 = 256;
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
-    let client = arguments.connect.open().await?;
+    let client = arguments.connect.open_low_level().await?;
     let mut sending = Sending {
         pipeline: client.pipeline(&arguments.address(), UNCONFIRMED_MAX).await?,
         sent_count: 0,
@@ -219,7 +219,7 @@ impl Sending<'_> {
     }
 }
 
-async fn in_time(step: impl Future<Output = Result<(), peeklock_client::PipelineError>>) -> Result<()> {
+async fn in_time(step: impl Future<Output = Result<(), peeklock::low_level::PipelineError>>) -> Result<()> {
     let done = tokio::time::timeout(CONFIRM_TIME_MAX, step).await;
     Ok(done.with_context(|| format!("the broker confirmed nothing for {} s", CONFIRM_TIME_MAX.as_secs()))??)
 }

@@ -2,9 +2,9 @@
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
-use peeklock_client::{
-    Admin, AdminError, EntityName, OrderSettings, QueueSettings, QueueSpec, SubscriptionSpec,
-};
+use peeklock::admin::Admin;
+use peeklock::low_level::{EntityName, OrderSettings, QueueSettings, QueueSpec, SubscriptionSpec};
+use peeklock::{Error, Kind};
 use peeklock_spec::{Maybe, OrderSpec, setting_rows, show_duration};
 
 use crate::order::{self, OrderFlags};
@@ -43,15 +43,15 @@ pub(crate) trait Ordered {
     type Spec: OrderedSpec;
 
     /// Returns the revision of the entity and its settings.
-    async fn current(&self, admin: &mut Admin) -> Result<(u64, QueueSettings), AdminError>;
+    async fn current(&self, admin: &Admin) -> Result<(u64, QueueSettings), Error>;
 
     /// Changes the entity. With a revision, the change fails if the entity has another one. Returns the new settings.
     async fn change(
         &self,
-        admin: &mut Admin,
+        admin: &Admin,
         revision: Option<u64>,
         changes: &Self::Spec,
-    ) -> Result<QueueSettings, AdminError>;
+    ) -> Result<QueueSettings, Error>;
 }
 
 impl<S: OrderedSpec> Settings<S> {
@@ -63,7 +63,7 @@ impl<S: OrderedSpec> Settings<S> {
     }
 
     /// Changes an entity and returns its summary. Repeats the update if it conflicts with another change.
-    pub(crate) async fn update(&self, admin: &mut Admin, entity: &impl Ordered<Spec = S>) -> Result<String> {
+    pub(crate) async fn update(&self, admin: &Admin, entity: &impl Ordered<Spec = S>) -> Result<String> {
         if !self.order.changes_order() {
             let changes = self.spec(None)?;
             if changes == S::default() {
@@ -77,7 +77,7 @@ impl<S: OrderedSpec> Settings<S> {
             let changes = self.spec(current.order.as_deref())?;
             attempt_count += 1;
             match entity.change(admin, Some(revision), &changes).await {
-                Err(AdminError::Changed { .. }) if attempt_count < ATTEMPT_COUNT_MAX => {}
+                Err(error) if error.kind() == Kind::Changed && attempt_count < ATTEMPT_COUNT_MAX => {}
                 changed => return Ok(in_short(&changed?)),
             }
         }
@@ -145,7 +145,7 @@ pub(crate) fn in_short(settings: &QueueSettings) -> String {
 mod tests {
     use std::time::Duration;
 
-    use peeklock_client::RetryPolicy;
+    use peeklock::low_level::RetryPolicy;
 
     use super::*;
 

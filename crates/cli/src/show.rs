@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use peeklock_client::{MessageState, ReceivedMessage, Timestamp, Value};
+use peeklock::low_level::{MessageState, ReceivedMessage, Timestamp, Value};
 use serde_json::{Map, json};
 
 use peeklock_spec::show_time as time;
@@ -152,7 +152,7 @@ pub(crate) fn value_json(value: &Value) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use peeklock_client::{Body, Message, MessageExt};
+    use peeklock::low_level::{Body, Message, MessageExt};
 
     fn received(message: Message) -> ReceivedMessage {
         ReceivedMessage { message, lock_token: None }

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use clap::Subcommand;
-use peeklock_client::{
-    Admin, AdminError, EntityName, Named, QueueSettings, SubscriptionInfo, SubscriptionSpec,
-};
+use peeklock::Error;
+use peeklock::admin::Admin;
+use peeklock::low_level::{EntityName, Named, QueueSettings, SubscriptionInfo, SubscriptionSpec};
 use peeklock_filter::RuleName;
 
 use crate::command::{
@@ -98,10 +98,10 @@ impl Entity for Subscription {
 impl Creatable for Subscription {
     type Settings = NewSubscription;
 
-    async fn create(&self, admin: &mut Admin, new: NewSubscription) -> Result<String> {
+    async fn create(&self, admin: &Admin, new: NewSubscription) -> Result<String> {
         let mut spec = new.settings.spec(None)?;
         spec.rules = new.filter.rule()?.map(|rule| Named(vec![(RuleName::default_rule(), rule)]));
-        let created = admin.create_subscription(&self.topic, &self.subscription, &spec).await?;
+        let created = admin.create_subscription(self.topic.as_str(), &self.subscription, spec).await?;
         Ok(in_short(&created.spec.settings()))
     }
 }
@@ -109,7 +109,7 @@ impl Creatable for Subscription {
 impl Updatable for Subscription {
     type Settings = Settings<SubscriptionSpec>;
 
-    async fn update(&self, admin: &mut Admin, settings: Self::Settings) -> Result<String> {
+    async fn update(&self, admin: &Admin, settings: Self::Settings) -> Result<String> {
         settings.update(admin, self).await
     }
 }
@@ -117,29 +117,31 @@ impl Updatable for Subscription {
 impl Ordered for Subscription {
     type Spec = SubscriptionSpec;
 
-    async fn current(&self, admin: &mut Admin) -> Result<(u64, QueueSettings), AdminError> {
-        let subscription = admin.subscription(&self.topic, &self.subscription).await?;
+    async fn current(&self, admin: &Admin) -> Result<(u64, QueueSettings), Error> {
+        let subscription = admin.subscription(self.topic.as_str(), &self.subscription).await?;
         Ok((subscription.history.revision, subscription.spec.settings()))
     }
 
     async fn change(
         &self,
-        admin: &mut Admin,
+        admin: &Admin,
         revision: Option<u64>,
         changes: &SubscriptionSpec,
-    ) -> Result<QueueSettings, AdminError> {
+    ) -> Result<QueueSettings, Error> {
         let Subscription { topic, subscription } = self;
         let changed = match revision {
-            Some(revision) => admin.update_subscription_at(topic, subscription, revision, changes).await?,
-            None => admin.update_subscription(topic, subscription, changes).await?,
+            Some(revision) => {
+                admin.update_subscription_at(topic.as_str(), subscription, revision, changes.clone()).await?
+            }
+            None => admin.update_subscription(topic.as_str(), subscription, changes.clone()).await?,
         };
         Ok(changed.spec.settings())
     }
 }
 
 impl Deletable for Subscription {
-    async fn delete(&self, admin: &mut Admin) -> Result<String> {
-        admin.delete_subscription(&self.topic, &self.subscription).await?;
+    async fn delete(&self, admin: &Admin) -> Result<String> {
+        admin.delete_subscription(self.topic.as_str(), &self.subscription).await?;
         Ok(String::new())
     }
 }
@@ -147,8 +149,8 @@ impl Deletable for Subscription {
 impl Listable for Subscriptions {
     type Item = SubscriptionInfo;
 
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<SubscriptionInfo>> {
-        Ok(admin.subscriptions(&self.topic).await?)
+    async fn items(&self, admin: &Admin) -> Result<Vec<SubscriptionInfo>> {
+        Ok(admin.subscriptions(self.topic.as_str()).await?)
     }
 
     fn table(subscriptions: &[SubscriptionInfo]) -> Table {
@@ -173,12 +175,12 @@ impl Listable for Subscriptions {
 impl Showable for Subscription {
     type Info = SubscriptionInfo;
 
-    async fn info(&self, admin: &mut Admin) -> Result<SubscriptionInfo> {
-        Ok(admin.subscription(&self.topic, &self.subscription).await?)
+    async fn info(&self, admin: &Admin) -> Result<SubscriptionInfo> {
+        Ok(admin.subscription(self.topic.as_str(), &self.subscription).await?)
     }
 
-    async fn page(&self, admin: &mut Admin, info: &SubscriptionInfo, page: &mut Page<'_>) -> Result<()> {
-        let rules = admin.rules(&self.topic, &self.subscription).await?;
+    async fn page(&self, admin: &Admin, info: &SubscriptionInfo, page: &mut Page<'_>) -> Result<()> {
+        let rules = admin.rules(self.topic.as_str(), &self.subscription).await?;
         page.line("Subscription", &info.name)?;
         page.line("Rules", &if rules.is_empty() { "none, so it gets nothing" } else { "" })?;
         for rule in rules {

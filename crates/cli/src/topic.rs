@@ -2,7 +2,8 @@
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{Admin, EntityName, TopicInfo, TopicSpec};
+use peeklock::admin::Admin;
+use peeklock::low_level::{EntityName, TopicInfo, TopicSpec};
 
 use crate::command::{
     Creatable, Create, Deletable, Delete, Entity, List, Listable, Show, Showable, Updatable, Update,
@@ -77,8 +78,8 @@ impl Entity for Topic {
 impl Creatable for Topic {
     type Settings = TopicSpec;
 
-    async fn create(&self, admin: &mut Admin, settings: TopicSpec) -> Result<String> {
-        admin.create_topic(&self.name, &settings).await?;
+    async fn create(&self, admin: &Admin, settings: TopicSpec) -> Result<String> {
+        admin.create_topic(self.name.as_str(), settings).await?;
         Ok(String::new())
     }
 }
@@ -86,18 +87,18 @@ impl Creatable for Topic {
 impl Updatable for Topic {
     type Settings = TopicSpec;
 
-    async fn update(&self, admin: &mut Admin, settings: TopicSpec) -> Result<String> {
+    async fn update(&self, admin: &Admin, settings: TopicSpec) -> Result<String> {
         if settings == TopicSpec::default() {
             bail!("nothing to change; name a setting, such as --ttl 1h (see --help)");
         }
-        admin.update_topic(&self.name, &settings).await?;
+        admin.update_topic(self.name.as_str(), settings).await?;
         Ok(String::new())
     }
 }
 
 impl Deletable for Topic {
-    async fn delete(&self, admin: &mut Admin) -> Result<String> {
-        admin.delete_topic(&self.name).await?;
+    async fn delete(&self, admin: &Admin) -> Result<String> {
+        admin.delete_topic(self.name.as_str()).await?;
         Ok(String::new())
     }
 }
@@ -105,7 +106,7 @@ impl Deletable for Topic {
 impl Listable for Topics {
     type Item = TopicInfo;
 
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<TopicInfo>> {
+    async fn items(&self, admin: &Admin) -> Result<Vec<TopicInfo>> {
         Ok(admin.topics().await?)
     }
 
@@ -122,11 +123,11 @@ impl Listable for Topics {
 impl Showable for Topic {
     type Info = TopicInfo;
 
-    async fn info(&self, admin: &mut Admin) -> Result<TopicInfo> {
-        Ok(admin.topic(&self.name).await?)
+    async fn info(&self, admin: &Admin) -> Result<TopicInfo> {
+        Ok(admin.topic(self.name.as_str()).await?)
     }
 
-    async fn page(&self, _: &mut Admin, topic: &TopicInfo, page: &mut Page<'_>) -> Result<()> {
+    async fn page(&self, _: &Admin, topic: &TopicInfo, page: &mut Page<'_>) -> Result<()> {
         page.line("Topic", &topic.name)?;
         page.settings(&topic.spec.settings())?;
         page.line("Subscriptions", &topic.subscription_count)?;

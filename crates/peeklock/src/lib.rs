@@ -43,4 +43,7 @@ pub use receiver::{Receiver, ReceiverBuilder};
 pub use sender::Sender;
 pub use session::Session;
 
+/// The AMQP client below the SDK, which does not reconnect: for pipelines of sends and readers of hubs. Its interface changes without notice.
+#[doc(inline)]
+pub use peeklock_client as low_level;
 pub use peeklock_client::{LockToken, Outcome, ReceiveMode, ReceivedMessage, SequenceNumber, Timestamp};

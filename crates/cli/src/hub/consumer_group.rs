@@ -1,7 +1,8 @@
 //! The consumer groups of a hub.
 
 use anyhow::Result;
-use peeklock_client::{Admin, ConsumerGroupInfo, EntityName};
+use peeklock::admin::Admin;
+use peeklock::low_level::{ConsumerGroupInfo, EntityName};
 
 use crate::command::{Creatable, Deletable, Entity, Listable};
 use crate::table::Table;
@@ -46,15 +47,15 @@ impl Entity for ConsumerGroup {
 impl Creatable for ConsumerGroup {
     type Settings = NewConsumerGroup;
 
-    async fn create(&self, admin: &mut Admin, new: NewConsumerGroup) -> Result<String> {
-        admin.create_consumer_group(&self.hub, &self.group, new.user_metadata.as_deref()).await?;
+    async fn create(&self, admin: &Admin, new: NewConsumerGroup) -> Result<String> {
+        admin.create_consumer_group(self.hub.as_str(), &self.group, new.user_metadata.as_deref()).await?;
         Ok(self.summary())
     }
 }
 
 impl Deletable for ConsumerGroup {
-    async fn delete(&self, admin: &mut Admin) -> Result<String> {
-        admin.delete_consumer_group(&self.hub, &self.group).await?;
+    async fn delete(&self, admin: &Admin) -> Result<String> {
+        admin.delete_consumer_group(self.hub.as_str(), &self.group).await?;
         Ok(self.summary())
     }
 }
@@ -62,8 +63,8 @@ impl Deletable for ConsumerGroup {
 impl Listable for ConsumerGroups {
     type Item = ConsumerGroupInfo;
 
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<ConsumerGroupInfo>> {
-        Ok(admin.consumer_groups(&self.hub).await?)
+    async fn items(&self, admin: &Admin) -> Result<Vec<ConsumerGroupInfo>> {
+        Ok(admin.consumer_groups(self.hub.as_str()).await?)
     }
 
     fn table(groups: &[ConsumerGroupInfo]) -> Table {

@@ -5,7 +5,8 @@ mod show;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use peeklock_client::{Admin, EntityName, HubInfo, HubSpec};
+use peeklock::admin::Admin;
+use peeklock::low_level::{EntityName, HubInfo, HubSpec};
 
 use crate::command::{
     Creatable, Create, Deletable, Delete, Entity, List, Listable, Show, Showable, Updatable, Update,
@@ -98,8 +99,8 @@ impl Entity for Hub {
 impl Creatable for Hub {
     type Settings = HubSpec;
 
-    async fn create(&self, admin: &mut Admin, settings: HubSpec) -> Result<String> {
-        let created = admin.create_hub(&self.name, &settings).await?;
+    async fn create(&self, admin: &Admin, settings: HubSpec) -> Result<String> {
+        let created = admin.create_hub(self.name.as_str(), settings).await?;
         Ok(show::in_short(&created.spec.settings()))
     }
 }
@@ -107,18 +108,18 @@ impl Creatable for Hub {
 impl Updatable for Hub {
     type Settings = HubSpec;
 
-    async fn update(&self, admin: &mut Admin, settings: HubSpec) -> Result<String> {
+    async fn update(&self, admin: &Admin, settings: HubSpec) -> Result<String> {
         if settings == HubSpec::default() {
             bail!("nothing to change; name a setting, such as --retention 7d (see --help)");
         }
-        let updated = admin.update_hub(&self.name, &settings).await?;
+        let updated = admin.update_hub(self.name.as_str(), settings).await?;
         Ok(show::in_short(&updated.spec.settings()))
     }
 }
 
 impl Deletable for Hub {
-    async fn delete(&self, admin: &mut Admin) -> Result<String> {
-        admin.delete_hub(&self.name).await?;
+    async fn delete(&self, admin: &Admin) -> Result<String> {
+        admin.delete_hub(self.name.as_str()).await?;
         Ok(String::new())
     }
 }
@@ -126,7 +127,7 @@ impl Deletable for Hub {
 impl Listable for Hubs {
     type Item = HubInfo;
 
-    async fn items(&self, admin: &mut Admin) -> Result<Vec<HubInfo>> {
+    async fn items(&self, admin: &Admin) -> Result<Vec<HubInfo>> {
         Ok(admin.hubs().await?)
     }
 
@@ -138,15 +139,15 @@ impl Listable for Hubs {
 impl Showable for Hub {
     type Info = HubInfo;
 
-    async fn info(&self, admin: &mut Admin) -> Result<HubInfo> {
-        Ok(admin.hub(&self.name).await?)
+    async fn info(&self, admin: &Admin) -> Result<HubInfo> {
+        Ok(admin.hub(self.name.as_str()).await?)
     }
 
-    async fn page(&self, admin: &mut Admin, hub: &HubInfo, page: &mut Page<'_>) -> Result<()> {
+    async fn page(&self, admin: &Admin, hub: &HubInfo, page: &mut Page<'_>) -> Result<()> {
         let mut lags = Vec::new();
         let groups = hub.spec.consumer_groups.iter().flatten().take(show::GROUPS_SHOWN_MAX);
         for group in groups {
-            lags.push((group.to_string(), admin.checkpoints(&self.name, group.as_str()).await?));
+            lags.push((group.to_string(), admin.checkpoints(self.name.as_str(), group.as_str()).await?));
         }
         Ok(show::hub(page.0, hub, &lags)?)
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use peeklock_client::{CheckpointInfo, HubInfo};
+use peeklock::low_level::{CheckpointInfo, HubInfo};
 use peeklock_spec::{show_duration, show_expired_position, show_size, show_status};
 use peeklock_types::{ExpiredPosition, HubSettings, QueueStatus};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use peeklock_client::{
+use peeklock::low_level::{
     ClassName, ClassRule, ClassSettings, ClassTarget as Target, OrderSettings, Rate, TenantClass,
 };
 use peeklock_spec::{

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use peeklock_client::{EntityName, ExplainedMessage};
+use peeklock::low_level::{EntityName, ExplainedMessage};
 
 use crate::describe::Page;
 use crate::serve::plural;
@@ -47,7 +47,7 @@ fn ahead(message: &ExplainedMessage) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use peeklock_client::Ahead;
+    use peeklock::low_level::Ahead;
 
     fn told(message: &ExplainedMessage) -> String {
         let mut out = Vec::new();

@@ -5,7 +5,7 @@ mod explain;
 mod show;
 
 use anyhow::{Result, bail};
-use peeklock_client::{ClassName, ClassRule, OrderPolicy, OrderSettings, Rate, TenantSettings};
+use peeklock::low_level::{ClassName, ClassRule, OrderPolicy, OrderSettings, Rate, TenantSettings};
 use peeklock_spec::{Maybe, OrderSpec, any_text, or_none, parse_order_policy, parse_rate};
 
 use class::{ClassFlag, TenantClassFlag, parse_rule};

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use peeklock_client::{Alert, ClassRuntime, OrderRuntime, Percentiles, TargetRuntime};
-use peeklock_client::{OrderPolicy, OrderSettings, Rate, TenantSettings};
+use peeklock::low_level::{Alert, ClassRuntime, OrderRuntime, Percentiles, TargetRuntime};
+use peeklock::low_level::{OrderPolicy, OrderSettings, Rate, TenantSettings};
 use peeklock_spec::{show_duration, show_millionths, show_order_policy, show_priorities, show_thousandths};
 
 use crate::describe::Page;
@@ -282,7 +282,7 @@ impl Columns {
 
 #[cfg(test)]
 mod tests {
-    use peeklock_client::{TenantRuntime, WindowRuntime};
+    use peeklock::low_level::{TenantRuntime, WindowRuntime};
     use peeklock_spec::{OrderSpec, from_json};
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peeklock_client::{
+use peeklock::low_level::{
     Admin, AdminError, Client, Delivery, EntityName, Error, Fields, Message, MessageExt, Options, Outcome,
     QueueSpec, ReceiveMode, Receiver, SequenceNumber, Target, Timestamp, Transaction, Value,
 };

@@ -19,6 +19,17 @@ pub enum Scope<'a> {
     Hub(&'a str),
 }
 
+impl<'a> From<&'a KeyScope> for Scope<'a> {
+    fn from(scope: &'a KeyScope) -> Self {
+        match scope {
+            KeyScope::Namespace => Scope::Namespace,
+            KeyScope::Queue(name) => Scope::Queue(name.as_str()),
+            KeyScope::Topic(name) => Scope::Topic(name.as_str()),
+            KeyScope::Hub(name) => Scope::Hub(name.as_str()),
+        }
+    }
+}
+
 impl Scope<'_> {
     fn parse(self) -> Result<KeyScope, Error> {
         Ok(match self {
