@@ -24,13 +24,18 @@ mod client;
 mod connection;
 mod delivery;
 mod error;
+pub mod handler;
 mod lock;
 mod message;
 pub mod prelude;
+pub mod processor;
 mod receiver;
 mod requests;
+mod retry;
 mod sender;
 mod session;
+pub mod session_processor;
+pub mod worker_group;
 
 pub use backoff::Backoff;
 pub use batch::Batch;
@@ -40,6 +45,7 @@ pub use delivery::Delivery;
 pub use error::{CODES, Code, Error, Kind};
 pub use message::{Message, Priority};
 pub use receiver::{Receiver, ReceiverBuilder};
+pub use retry::{Delayed, Retry};
 pub use sender::Sender;
 pub use session::Session;
 

@@ -1,3 +1,6 @@
 //! The names that most programs use.
 
-pub use crate::{Backoff, Client, Delivery, Error, Message, Priority, ReceiveMode, Receiver, Sender};
+pub use crate::handler::{Context, HandlerError, Json, State};
+pub use crate::{
+    Backoff, Client, Delivery, Error, Message, Outcome, Priority, ReceiveMode, Receiver, Retry, Sender,
+};

@@ -31,7 +31,7 @@ pub struct Delivery {
     /// `None` once it is settled.
     link: Option<peeklock_client::Delivery>,
     source: Arc<Source>,
-    lock: Mutex<LockEnd>,
+    lock: Arc<Mutex<LockEnd>>,
 }
 
 /// The link that a delivery is from.
@@ -52,7 +52,7 @@ impl Delivery {
                 return Err(error.into());
             }
         };
-        let lock = Mutex::new(LockEnd::of_message(source.clock, &message));
+        let lock = Arc::new(Mutex::new(LockEnd::of_message(source.clock, &message)));
         Ok(Delivery { message, link: Some(link), source: Arc::clone(source), lock })
     }
 
@@ -96,6 +96,17 @@ impl Delivery {
                 Err(error) => attempts.retry_after(error).await?,
             }
         }
+    }
+
+    /// Returns what renews the lock without the delivery. `None` if the message has no lock of its own.
+    pub(crate) fn renewal(&self) -> Option<Renewal> {
+        let token = self.message.lock_token.filter(|_| self.source.session.is_none())?;
+        Some(Renewal { source: Arc::clone(&self.source), token, lock: Arc::clone(&self.lock) })
+    }
+
+    /// Gives the delivery up without settling it. Its lock is lost, or expires by itself.
+    pub(crate) fn leave(mut self) {
+        self.link = None;
     }
 
     /// Completes the message: it is removed. The removal is on stable storage when this returns.
@@ -142,6 +153,25 @@ impl Delivery {
             Some(session) => session.lock_end(),
             None => *self.lock.lock().unwrap_or_else(PoisonError::into_inner),
         }
+    }
+}
+
+/// Renews the lock of a message whose delivery another task may settle meanwhile.
+#[derive(Clone)]
+pub(crate) struct Renewal {
+    source: Arc<Source>,
+    token: LockToken,
+    lock: Arc<Mutex<LockEnd>>,
+}
+
+impl Renewal {
+    /// Requests one renewal and returns how long the lock lasts from now.
+    pub(crate) async fn renew(&self) -> Result<Duration, Error> {
+        let asked_at = Instant::now();
+        let until = self.source.try_renew(self.token).await?;
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        *lock = lock.renewed(self.source.clock, asked_at, until);
+        Ok(lock.remaining())
     }
 }
 

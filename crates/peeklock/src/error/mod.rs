@@ -63,6 +63,12 @@ pub enum Kind {
     Closed,
     /// A handler failed.
     Handler,
+    /// A handler panicked.
+    Panic,
+    /// A handler exceeded its time.
+    Timeout,
+    /// A handler returned without settling its message, although auto-complete is off.
+    NotSettled,
     /// The embedded broker failed, or its data directory is in use.
     Embedded,
 }

@@ -1,0 +1,146 @@
+//! Runs the handler for one delivery and settles by its result.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tower::ServiceExt;
+
+use super::dead_letter;
+use super::errors::{ErrorSource, Reporter};
+use crate::Outcome;
+use crate::error::{Error, Kind};
+use crate::handler::{Context, HandlerError, Job, JobService, States, Work, catch_panic};
+use crate::retry::{Decision, Retry};
+
+/// What all deliveries of a processor share.
+pub(crate) struct Runner {
+    pub(crate) entity: Arc<str>,
+    pub(crate) service: JobService,
+    pub(crate) states: States,
+    pub(crate) retry: Retry,
+    pub(crate) auto_complete: bool,
+    pub(crate) reporter: Reporter,
+}
+
+/// The end of one delivery in a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The handler has succeeded, and the message is settled.
+    Completed,
+    /// The handler has failed, or the message could not be settled.
+    Failed,
+    /// The message was handed back because the processor stops.
+    Released,
+    /// The handler asks for the end of the processor.
+    Fatal,
+}
+
+impl Runner {
+    pub(crate) async fn run(self: Arc<Self>, work: Arc<Work>) -> Ended {
+        let result = self.attempt(&work).await;
+        self.conclude(&work, result).await
+    }
+
+    /// Settles by the result of the handler.
+    pub(super) async fn conclude(&self, work: &Arc<Work>, result: Result<Outcome, HandlerError>) -> Ended {
+        if work.lock_lost.has_fired() {
+            // Another receiver may have the message. The loss was reported when it happened.
+            work.leave();
+            return Ended::Failed;
+        }
+        match result {
+            Ok(outcome) => self.succeed(work, outcome).await,
+            Err(error) => self.fail(work, error).await,
+        }
+    }
+
+    /// Calls the handler, with the immediate retries.
+    async fn attempt(&self, work: &Arc<Work>) -> Result<Outcome, HandlerError> {
+        let mut retried = 0;
+        loop {
+            let job = Job::new(Context::new(Arc::clone(work)), self.states.clone());
+            let service = self.service.clone();
+            let call = async { service.oneshot(job).await.map_err(HandlerError::from_box) };
+            let error = match catch_panic(call).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(error) => error,
+            };
+            let is_held = !work.is_settled() && !work.lock_lost.has_fired() && !work.cancelled.has_fired();
+            if !is_held || !self.retry.is_immediate_due(error.failure(), retried) {
+                return Err(error);
+            }
+            retried += 1;
+            self.report_failure(work, error);
+        }
+    }
+
+    async fn succeed(&self, work: &Work, outcome: Outcome) -> Ended {
+        if self.auto_complete {
+            return self.settle(work, outcome, Ended::Completed).await;
+        }
+        if work.is_settled() {
+            return Ended::Completed;
+        }
+        let text = format!(
+            "The handler of \"{}\" has returned without settling the message, and auto-complete is off. The message was abandoned. Settle it through the context, or turn on auto_complete.",
+            self.entity
+        );
+        let error = Error::new(Kind::NotSettled, "E-PROC-04", text);
+        self.reporter.report_work(ErrorSource::Handler, error, work);
+        self.settle(work, Outcome::Abandon, Ended::Failed).await
+    }
+
+    async fn fail(&self, work: &Work, error: HandlerError) -> Ended {
+        if work.cancelled.has_fired() && !matches!(error.kind(), Kind::Malformed) {
+            // A handler that ends because it was asked to has not failed.
+            return self.settle(work, Outcome::Release, Ended::Released).await;
+        }
+        let decision = self.retry.decide(error.failure(), work.attempt(), fastrand::f64());
+        let outcome = match decision {
+            Decision::Later(delay) => Outcome::AbandonWith {
+                properties: dead_letter::retry_properties(work.message()),
+                delay: Some(delay.max(Duration::from_millis(1))),
+            },
+            Decision::DeadLetter(reason) => {
+                dead_letter::outcome(reason, error.failure(), work, self.reporter.processor())
+            }
+            Decision::Fail => Outcome::Release,
+        };
+        self.report_failure(work, error);
+        let ended = if decision == Decision::Fail { Ended::Fatal } else { Ended::Failed };
+        self.settle(work, outcome, ended).await
+    }
+
+    fn report_failure(&self, work: &Work, error: HandlerError) {
+        self.reporter.report_work(ErrorSource::Handler, handler_error(&self.entity, work, error), work);
+    }
+
+    /// Settles the message unless the handler has done it.
+    async fn settle(&self, work: &Work, outcome: Outcome, ended: Ended) -> Ended {
+        let Some(delivery) = work.take() else { return ended };
+        match delivery.settle(outcome).await {
+            Ok(()) => ended,
+            Err(error) => {
+                self.reporter.report_work(ErrorSource::Settle, error, work);
+                if matches!(ended, Ended::Fatal) { ended } else { Ended::Failed }
+            }
+        }
+    }
+}
+
+/// Returns the error for the error handler and the log.
+fn handler_error(entity: &str, work: &Work, error: HandlerError) -> Error {
+    let (kind, failure) = (error.kind(), error.into_failure());
+    let message = work.message();
+    let id = message.message_id().or_else(|| message.sequence_number().map(|number| number.to_string()));
+    let id = id.unwrap_or_else(|| "without id".to_owned());
+    let (code, what) = match kind {
+        Kind::Panic => ("E-HAND-02", "panicked"),
+        Kind::Timeout => ("E-HAND-03", "exceeded its time"),
+        Kind::Malformed => ("E-HAND-04", "cannot read the body"),
+        _ => ("E-HAND-01", "failed"),
+    };
+    let attempt = work.attempt();
+    let text = format!("The handler of \"{entity}\" {what} on message {id}, attempt {attempt}: {failure}.");
+    Error::new(kind, code, text).caused_by(failure)
+}

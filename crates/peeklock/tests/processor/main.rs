@@ -1,0 +1,13 @@
+//! Processors on a broker in memory and virtual time. Each test is named after a sentence of the semantics that processors promise.
+
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
+mod basics;
+mod concurrency;
+mod group;
+mod locks;
+mod pausing;
+mod retries;
+mod rig;
+mod sessions;
+mod stopping;
