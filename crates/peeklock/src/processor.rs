@@ -50,6 +50,7 @@ pub use renewal::Renew;
 pub use status::{State, Status, StopReport};
 
 pub(crate) use builder::{Built, Common, check_count, common_setters};
+pub(crate) use check::check;
 pub(crate) use handle::{Command, Remote};
 pub(crate) use pump::{HandOver, Pump, PumpEnd, STOP_DEADLINE, SessionLimits, Settings};
 pub(crate) use runner::Runner;

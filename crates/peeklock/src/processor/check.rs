@@ -18,7 +18,7 @@ struct Limits {
 
 /// Checks the settings of a processor, if the key of the client has the Manage right and the broker has the JSON API. Otherwise nothing is
 /// checked.
-pub(super) async fn check(client: &Client, entity: &str, retry: Retry, prefetch: u32) -> Result<(), Error> {
+pub(crate) async fn check(client: &Client, entity: &str, retry: Retry, prefetch: u32) -> Result<(), Error> {
     let asked = tokio::time::timeout(ADMIN_TIME_MAX, limits(client, entity)).await;
     match asked {
         Ok(Some(limits)) => limits.check(entity, retry, prefetch),

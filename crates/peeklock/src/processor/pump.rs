@@ -315,7 +315,10 @@ impl Pump {
             }
             Event::Arrived(Err(error)) => self.lose_receiver(Some(error)),
             Event::Opened((opener, result)) => self.opened(opener, result),
-            Event::OpenFailed => self.opening = None,
+            Event::OpenFailed => {
+                self.opening = None;
+                self.fail();
+            }
             Event::Timer => self.timer.armed = None,
         }
     }

@@ -8,10 +8,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
-use super::crew::Crew;
+use super::crew::{Crew, HAND_OVER_WAIT};
 use crate::Client;
 use crate::error::{Error, Kind};
-use crate::processor::{Built, Common, Processor, Remote, SessionLimits, check_count};
+use crate::processor::{Built, Common, Processor, Remote, SessionLimits, check, check_count};
+use crate::receiver::Receiver;
 use crate::session::Session;
 
 const COMMANDS_MAX: usize = 16;
@@ -103,7 +104,7 @@ impl SessionProcessorBuilder {
         self
     }
 
-    /// Starts the processor. Its number of concurrent calls, for [`Processor::set_max_concurrent`], is the number of sessions.
+    /// Starts the processor. A queue that does not exist or has no sessions is reported here. Its number of concurrent calls, for [`Processor::set_max_concurrent`], is the number of sessions.
     pub async fn start(self) -> Result<Processor, Error> {
         check_count("max_sessions", self.max_sessions)?;
         check_count("calls_per_session", self.calls_per_session)?;
@@ -112,6 +113,10 @@ impl SessionProcessorBuilder {
             return Err(Error::new(Kind::Invalid, "E-PROC-07", text));
         }
         let (client, entity) = (self.common.client.clone(), Arc::clone(&self.common.entity));
+        let (first, checked) =
+            tokio::join!(next_session(&client, &entity), check(&client, &entity, self.common.retry, 0));
+        checked?;
+        let first = first?;
         let mut settings = self.common.settings(self.calls_per_session);
         settings.session = Some(self.limits);
         settings.on_close = self.on_close;
@@ -120,8 +125,17 @@ impl SessionProcessorBuilder {
         let remote = Remote::new(name, sender, status.subscribe());
         let crew = Crew::new(client, entity, runner, settings, self.max_sessions, status, commands)
             .with_callback(self.on_open);
-        tokio::spawn(crew.run());
+        tokio::spawn(crew.run(first));
         Ok(Processor { remote })
+    }
+}
+
+/// Accepts a session if one waits now.
+async fn next_session(client: &Client, entity: &str) -> Result<Option<Receiver>, Error> {
+    match client.receiver(entity).next_session(HAND_OVER_WAIT).manual_credit().open().await {
+        Ok(receiver) => Ok(Some(receiver)),
+        Err(error) if error.kind() == Kind::NoSession => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

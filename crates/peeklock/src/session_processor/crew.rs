@@ -22,7 +22,7 @@ const ACCEPT_WAIT: Duration = Duration::from_secs(30);
 /// The number of sessions on their way from a pump to the crew.
 const HANDED_MAX: usize = 16;
 /// How long a session that was held for long enough is held while another one is looked for.
-const HAND_OVER_WAIT: Duration = Duration::from_millis(50);
+pub(crate) const HAND_OVER_WAIT: Duration = Duration::from_millis(50);
 
 /// The result of a pump for one session.
 type Ended = (PumpEnd, StopReport);
@@ -102,7 +102,11 @@ impl Crew {
         Crew { on_open, ..self }
     }
 
-    pub(crate) async fn run(mut self) {
+    /// Runs to the end. `first` is a session that was accepted before.
+    pub(crate) async fn run(mut self, first: Option<Receiver>) {
+        if let Some(receiver) = first {
+            self.hold(receiver);
+        }
         loop {
             self.accept_if_free();
             self.publish();

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use peeklock::Kind;
 use peeklock::handler::{Context, Text};
 use peeklock::processor::{ErrorSource, Renew};
+use peeklock::{Kind, Timestamp};
+use peeklock_broker::Clock;
 use tokio::time::{Instant, sleep};
 
-use crate::rig::{Errors, LOCK, Rig, a_moment, until};
+use crate::rig::{Errors, LOCK, Rig, a_moment, settings, until};
 
 #[tokio::test(start_paused = true)]
 async fn locks_are_renewed_in_the_pump_and_not_in_the_handler() {
@@ -117,4 +118,58 @@ async fn a_message_whose_lock_has_passed_is_never_given_to_a_handler() {
     assert!(errors.seen().iter().all(|error| error.source == ErrorSource::RenewLock));
     assert!(errors.seen().len() >= 5, "three buffered and two running messages: {:?}", errors.seen());
     processor.stop(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_may_go_on_after_it_has_settled_its_message() {
+    let rig = Rig::start().await;
+    rig.send(["1"]).await;
+    let errors = Errors::default();
+    let handle = |context: Context| async move {
+        context.complete().await.unwrap();
+        sleep(5 * LOCK).await;
+        assert!(!context.is_lock_lost());
+    };
+    let builder = rig.client.processor("q").handler(handle).auto_complete(false).on_error(errors.handler());
+    let processor = builder.start().await.unwrap();
+    let status = until(&processor, |status| status.completed + status.failed == 1).await;
+    assert_eq!((status.completed, errors.seen().len()), (1, 0));
+    processor.stop(Duration::ZERO).await.unwrap();
+}
+
+/// The wall clocks of the broker and of this machine differ by an hour, in both directions.
+#[tokio::test(start_paused = true)]
+async fn a_wrong_wall_clock_does_no_harm() {
+    let now = Clock::start().now().as_millis();
+    for wall in [now + 3_600_000, now - 3_600_000] {
+        let rig = Rig::with_clock(settings(), Clock::start_at(Timestamp::from_millis(wall))).await;
+        rig.send(["1", "2"]).await;
+        let errors = Errors::default();
+        let handle = |context: Context| async move {
+            let rest = context.lock_remaining().unwrap();
+            assert!(rest > Duration::ZERO && rest <= LOCK, "{rest:?}");
+            sleep(4 * LOCK).await;
+            assert!(!context.is_lock_lost());
+        };
+        let builder = rig.client.processor("q").handler(handle).on_error(errors.handler()).max_concurrent(2);
+        let processor = builder.start().await.unwrap();
+        until(&processor, |status| status.completed == 2).await;
+        processor.stop(Duration::ZERO).await.unwrap();
+        assert!(errors.seen().is_empty(), "{:?}", errors.seen());
+        // Without renewal, a buffered message loses its lock at the right moment and is not started.
+        rig.send(["3", "4"]).await;
+        let handle = |context: Context| async move {
+            assert!(context.lock_remaining().unwrap() > Duration::ZERO);
+            sleep(LOCK + Duration::from_secs(5)).await;
+        };
+        let builder = rig.client.processor("q").handler(handle).prefetch(1).auto_renew(Renew::Off);
+        let processor = builder.on_error(errors.handler()).start().await.unwrap();
+        until(&processor, |status| status.failed == 1).await;
+        assert!(
+            errors.seen().iter().all(|error| error.source == ErrorSource::RenewLock),
+            "{:?}",
+            errors.seen()
+        );
+        processor.stop(Duration::ZERO).await.unwrap();
+    }
 }

@@ -86,9 +86,13 @@ impl Rig {
     }
 
     pub(crate) async fn with(settings: QueueSettings) -> Self {
+        Self::with_clock(settings, Clock::start()).await
+    }
+
+    /// Starts a broker with a wall clock of its own.
+    pub(crate) async fn with_clock(settings: QueueSettings, clock: Clock) -> Self {
         let describe = peeklock_message::describe;
-        let (broker, running, _) =
-            Broker::open_at(&MemoryJournal::new(), Clock::start(), describe).await.unwrap();
+        let (broker, running, _) = Broker::open_at(&MemoryJournal::new(), clock, describe).await.unwrap();
         let policies = vec![Policy::with_one_key("all", "secret", &[Right::Manage])];
         let gateway = Gateway::new(broker.clone(), Access::open(None, policies).unwrap());
         broker.create_queue(name(), settings).await.unwrap();

@@ -98,18 +98,21 @@ async fn an_idle_session_is_let_go_and_running_is_not_idle() {
     send(&rig.client, &[("a", "1")]).await;
     let log = Log::default();
     let (opened, closed) = (Arc::clone(&log), Arc::clone(&log));
-    let start = Instant::now();
+    let (start, end) = (Arc::<Mutex<Option<Instant>>>::default(), Arc::<Mutex<Option<Instant>>>::default());
+    let (opened_at, closed_at) = (Arc::clone(&start), Arc::clone(&end));
     let processor = rig
         .client
         .session_processor("q")
         .handler(|| sleep(30 * SECOND))
         .idle(2 * SECOND)
         .on_open(move |session| {
-            opened.lock().unwrap().push(format!("open {} {}", session.id(), start.elapsed().as_secs()));
+            opened.lock().unwrap().push(format!("open {}", session.id()));
+            *opened_at.lock().unwrap() = Some(Instant::now());
             std::future::ready(())
         })
         .on_close(move |session| {
-            closed.lock().unwrap().push(format!("close {} {}", session.id(), start.elapsed().as_secs()));
+            closed.lock().unwrap().push(format!("close {}", session.id()));
+            *closed_at.lock().unwrap() = Some(Instant::now());
             std::future::ready(())
         })
         .start()
@@ -117,7 +120,9 @@ async fn an_idle_session_is_let_go_and_running_is_not_idle() {
         .unwrap();
     until(&processor, |status| status.sessions == 1).await;
     until(&processor, |status| status.sessions == 0).await;
-    assert_eq!(*log.lock().unwrap(), ["open a 0", "close a 32"]);
+    assert_eq!(*log.lock().unwrap(), ["open a", "close a"]);
+    let held = end.lock().unwrap().unwrap() - start.lock().unwrap().unwrap();
+    assert_eq!(held.as_secs(), 32, "the running time and the idle time");
     processor.stop(LOCK).await.unwrap();
 }
 
@@ -197,4 +202,15 @@ async fn a_pause_lets_sessions_go_and_a_stop_leaves_no_lock() {
     assert_eq!((report.cancelled, report.stuck), (1, 0));
     rig.assert_unlocked(1).await;
     rig.assert_uncounted().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_cannot_be_used_is_reported_at_the_start() {
+    let rig = Rig::start().await;
+    let missing = rig.client.session_processor("nowhere").handler(|| async {}).start().await;
+    assert_eq!(missing.unwrap_err().code(), "E-ENT-04");
+    assert!(
+        rig.client.session_processor("q").handler(|| async {}).start().await.is_err(),
+        "q has no sessions"
+    );
 }

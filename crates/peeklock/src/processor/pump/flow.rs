@@ -308,7 +308,7 @@ impl Pump {
     }
 
     /// Ends the processor because a handler requires it.
-    fn fail(&mut self) {
+    pub(super) fn fail(&mut self) {
         self.end = PumpEnd::Failed;
         self.drain_until(super::STOP_DEADLINE);
     }

@@ -19,7 +19,11 @@ const SESSION_KEY: u64 = 0;
 impl Pump {
     /// Requests the renewal of a lock.
     pub(super) fn renew(&mut self, key: u64) {
-        let Some((_, renewal)) = self.locks.get(&key) else { return };
+        let Some((work, renewal)) = self.locks.get(&key) else { return };
+        if work.as_ref().is_some_and(|work| work.is_settled()) {
+            // The handler has settled the message itself and goes on.
+            return self.forget_lock(key);
+        }
         let renewal = renewal.clone();
         self.renewals.spawn(async move { (key, renewal.renew().await) });
     }
@@ -52,17 +56,18 @@ impl Pump {
             }
             return self.lose_session();
         };
-        let is_settled = work.is_settled();
+        if work.is_settled() {
+            // A settled message has no lock that could be lost.
+            return;
+        }
         work.lock_lost.fire();
         if let Some(at) = self.buffer.iter().position(|held| held.key == key) {
             self.buffer.remove(at);
             self.slots.buffered -= 1;
             work.leave();
         }
-        if !is_settled {
-            let error = error.unwrap_or_else(|| self.passed(&work));
-            self.runner.reporter.report_work(ErrorSource::RenewLock, error, &work);
-        }
+        let error = error.unwrap_or_else(|| self.passed(&work));
+        self.runner.reporter.report_work(ErrorSource::RenewLock, error, &work);
     }
 
     /// Drops a buffered message whose lock has passed. Another receiver may have it.
