@@ -5,6 +5,8 @@ mod http;
 mod hubs;
 mod subject;
 
+use std::sync::Arc;
+
 use peeklock_api::{
     Delete, Endpoint, Explained, ExplainedMessage, Get, KeyInfo, Page, PageQuery, Query, QueueGroupInfo,
     QueueInfo, Regenerate, RuleInfo, Sample, SubscriptionInfo, TopicInfo, WhichKey, messages, policies,
@@ -20,8 +22,8 @@ use http::{Call, Http, If};
 pub use subject::KeyScope;
 use subject::Subject;
 
-use crate::Target;
 use crate::client::Options;
+use crate::{Connector, Target};
 
 /// The size of the pages that the client requests; the broker may send fewer items.
 const PAGE_COUNT: u64 = 1000;
@@ -50,6 +52,12 @@ impl Admin {
     /// Returns a client, which connects with its first request.
     pub fn new(target: &Target, options: &Options) -> Self {
         Admin { http: Http::new(target, options) }
+    }
+
+    /// Returns a client that connects over streams of the program's own. The secret of a target with a user and a secret is sent as it is,
+    /// so the streams must not leave the machine unencrypted.
+    pub fn over(target: &Target, connector: Arc<dyn Connector>) -> Self {
+        Admin { http: Http::over(target, connector) }
     }
 
     /// Creates a queue; if the name is taken, this is [`AdminError::Exists`].

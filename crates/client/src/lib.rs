@@ -53,6 +53,7 @@ pub use sender::Sender;
 pub use session::Session;
 pub use target::{Target, TargetError};
 pub use transaction::Transaction;
+pub use transport::{ByteStream, Connecting, Connector};
 
 pub use peeklock_amqp::{
     AmqpError, Body, Encode, Fields, Header, Message, MessageId, Properties, Symbol, Text, Value,

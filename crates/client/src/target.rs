@@ -108,6 +108,12 @@ impl Target {
         hosts.split(',').map(with).collect()
     }
 
+    /// Returns a target with a user and a secret, for connections over streams of the program's own. `host` appears in messages.
+    pub fn with_secret(host: &str, user: &str, secret: &str) -> Self {
+        let credentials = Credentials::Plain { user: user.to_owned(), secret: secret.to_owned() };
+        Target { host: host.to_owned(), port: PLAIN_PORT, tls: false, credentials }
+    }
+
     /// Returns the host and port to connect to.
     pub fn address(&self) -> String {
         if self.host.contains(':') {

@@ -1,4 +1,4 @@
-//! The byte stream to a broker: TCP, with TLS if the target requires it.
+//! The byte stream to a broker: TCP, with TLS if the target requires it, or a stream of the program's own.
 
 use std::io;
 use std::path::Path;
@@ -16,10 +16,41 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::client::Options;
 use crate::{ConnectError, Target};
 
 /// The time limit for the TCP connection, and again for the TLS handshake.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A stream of bytes in both directions.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
+
+/// The pending result of [`Connector::connect`].
+pub type Connecting<'a> =
+    Pin<Box<dyn Future<Output = Result<Box<dyn ByteStream>, ConnectError>> + Send + 'a>>;
+
+/// Opens byte streams to a broker, such as tunnels or in-memory pipes.
+pub trait Connector: Send + Sync + 'static {
+    /// Opens a stream.
+    fn connect(&self) -> Connecting<'_>;
+}
+
+/// Connects over TCP.
+pub(crate) struct Tcp {
+    pub(crate) target: Target,
+    pub(crate) options: Options,
+}
+
+impl Connector for Tcp {
+    fn connect(&self) -> Connecting<'_> {
+        Box::pin(async {
+            let stream = connect(&self.target, self.options.certificates.as_deref()).await?;
+            Ok(Box::new(stream) as Box<dyn ByteStream>)
+        })
+    }
+}
 
 pub(crate) enum Stream {
     Plain(TcpStream),

@@ -1,5 +1,9 @@
 //! One HTTP/1.1 connection to the JSON API of a broker.
 
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -16,7 +20,9 @@ use super::subject::Subject;
 use crate::client::Options;
 use crate::sas::Signer;
 use crate::shared::ANSWER_TIME_MAX;
-use crate::{Target, transport};
+use crate::target::Credentials;
+use crate::transport::Tcp;
+use crate::{Connector, Target};
 
 /// The size limit of an answer. A page of a thousand entities has approximately 1 MiB, so a server that sends more is not a broker.
 const ANSWER_SIZE_BYTES_MAX: usize = 64 << 20;
@@ -30,9 +36,17 @@ const CONFLICT: &str = "conflict";
 /// A client that connects with its first request, and again when the broker has closed the connection in the meantime.
 pub(super) struct Http {
     target: Target,
-    options: Options,
-    signer: Option<Signer>,
+    connector: Arc<dyn Connector>,
+    authorization: Authorization,
     connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+/// The proof of a key in a request.
+enum Authorization {
+    None,
+    Signed(Signer),
+    /// The same header for every request.
+    Constant(String),
 }
 
 /// The condition of a request. If it is not met, the broker changes nothing.
@@ -81,8 +95,21 @@ impl<'a> Call<'a> {
 
 impl Http {
     pub(super) fn new(target: &Target, options: &Options) -> Self {
-        let signer = Signer::of_target(target);
-        Self { target: target.clone(), options: options.clone(), signer, connection: None }
+        let connector = Arc::new(Tcp { target: target.clone(), options: options.clone() });
+        let authorization = Signer::of_target(target).map_or(Authorization::None, Authorization::Signed);
+        Self { target: target.clone(), connector, authorization, connection: None }
+    }
+
+    pub(super) fn over(target: &Target, connector: Arc<dyn Connector>) -> Self {
+        let authorization = match &target.credentials {
+            // A secret does not expire. The broker's clock may be far ahead of this one, in tests on virtual time.
+            Credentials::Plain { user, secret } => {
+                let pair = BASE64.encode(format!("{user}:{secret}"));
+                Authorization::Constant(format!("Basic {pair}"))
+            }
+            _ => Signer::of_target(target).map_or(Authorization::None, Authorization::Signed),
+        };
+        Self { target: target.clone(), connector, authorization, connection: None }
     }
 
     /// Sends a request and returns the body of the answer. A status other than success is an error.
@@ -114,10 +141,14 @@ impl Http {
     fn request(&self, call: &Call<'_>) -> hyper::http::Result<Request<Full<Bytes>>> {
         let mut request =
             Request::builder().method(&call.method).uri(&call.uri).header(HOST, self.target.address());
-        if let Some(signer) = &self.signer {
-            let entity = if call.reaches_out { String::new() } else { call.subject.token_entity() };
-            request = request.header(AUTHORIZATION, signer.token(&entity));
-        }
+        request = match &self.authorization {
+            Authorization::None => request,
+            Authorization::Signed(signer) => {
+                let entity = if call.reaches_out { String::new() } else { call.subject.token_entity() };
+                request.header(AUTHORIZATION, signer.token(&entity))
+            }
+            Authorization::Constant(header) => request.header(AUTHORIZATION, header),
+        };
         request = match call.condition {
             If::Any => request,
             If::IsNew => request.header(IF_NONE_MATCH, "*"),
@@ -142,7 +173,7 @@ impl Http {
     }
 
     async fn dial(&self) -> Result<SendRequest<Full<Bytes>>, AdminError> {
-        let stream = transport::connect(&self.target, self.options.certificates.as_deref()).await?;
+        let stream = self.connector.connect().await?;
         let (requests, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.malformed(error))?;
         // The task ends with the last handle. A pending call gets its error.
