@@ -7,7 +7,7 @@ use peeklock_filter::Cost;
 use peeklock_journal::{Journal, Log, Recovery};
 use peeklock_types::{CommitGroupNumber, EntityName, Placement, QueueGroups, ShardId, Tier};
 use tokio::sync::{Mutex, Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::batch::{Batch, Peer, PeerId};
 use crate::clock::Clock;
@@ -83,12 +83,20 @@ pub struct Recovered {
 }
 
 /// The running shards.
-pub struct Running(JoinSet<Result<(), Failure>>);
+pub struct Running {
+    tasks: JoinSet<Result<(), Failure>>,
+    handles: Vec<AbortHandle>,
+}
 
 impl Running {
+    /// Returns whether no shard has stopped or failed yet.
+    pub fn is_whole(&self) -> bool {
+        self.handles.iter().all(|shard| !shard.is_finished())
+    }
+
     /// Waits until every shard has stopped or one has failed. If a shard has failed, its reason is returned at once.
     pub async fn stopped(&mut self) -> Result<(), String> {
-        while let Some(ended) = self.0.join_next().await {
+        while let Some(ended) = self.tasks.join_next().await {
             match ended {
                 Ok(Ok(())) => {}
                 Ok(Err(failure)) => return Err(failure.to_string()),
@@ -124,7 +132,7 @@ impl Broker {
         describe: Describe,
         filter_cost: Cost,
     ) -> Result<(Broker, Running, Recovered), OpenError> {
-        let mut running = JoinSet::new();
+        let mut running = Running { tasks: JoinSet::new(), handles: Vec::new() };
         let (mut shards, mut recovered_shards) = (Vec::new(), Vec::new());
         let mut recovered = Recovered::default();
         let damage = Arc::<DamageCounts>::default();
@@ -151,7 +159,8 @@ impl Broker {
         let next_peer = Arc::new(AtomicU64::new(1));
         let router = Router::new(&shards, Arc::clone(&next_peer), describe);
         for (shard, envelopes) in recovered_shards {
-            running.spawn(Shard::new(shard, clock, envelopes, router.clone(), describe).run());
+            let shard = Shard::new(shard, clock, envelopes, router.clone(), describe);
+            running.handles.push(running.tasks.spawn(shard.run()));
         }
         let (queue_groups, hub_changes) = Default::default();
         let shards = shards.into();
@@ -167,7 +176,7 @@ impl Broker {
             tier: Tier::default(),
         };
         broker.mend_hubs().await;
-        Ok((broker, Running(running), recovered))
+        Ok((broker, running, recovered))
     }
 
     /// Returns the broker with these queue groups. Their names are reserved: no entity with such a name can be created.

@@ -115,6 +115,12 @@ impl WalJournal {
         WalJournal { handle: Arc::new(Handle { shared, pools, threads, lock }) }
     }
 
+    /// Returns the id of the process that has, or last had, the directory open.
+    pub fn owner_of(directory: impl AsRef<Path>) -> Option<u32> {
+        let lock = Layout::new(directory.as_ref()).lock();
+        std::fs::read_to_string(lock).ok()?.trim().parse().ok()
+    }
+
     /// Returns the shards that have data in the directory.
     pub fn shards(&self) -> Vec<ShardId> {
         locked(&self.handle.shared.shards).keys().copied().collect()

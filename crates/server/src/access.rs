@@ -1,7 +1,7 @@
 //! The keys of the listeners: the well-known key on loopback, real keys elsewhere.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use peeklock_access::{Access, Policy, Right};
@@ -12,35 +12,58 @@ pub const WELL_KNOWN_KEY_SECRET: &str = "SAS_KEY_VALUE";
 /// The file in the data directory with the policies that were created at run time.
 const KEY_FILE: &str = "keys.json";
 
+/// The reason why an address must not be reachable from other machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exposure {
+    NoKey,
+    /// A key has the secret that everybody knows.
+    WellKnownSecret,
+}
+
+/// Returns the file with the policies that were created at run time.
+pub(crate) fn key_file(folder: &Path) -> PathBuf {
+    folder.join(KEY_FILE)
+}
+
+/// Returns the policy that is valid without any declared one.
+pub(crate) fn well_known() -> Policy {
+    Policy::with_one_key(WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET, &[Right::Manage])
+}
+
 /// Opens the declared policies and the stored ones.
 pub(crate) fn open(
     given: Vec<Policy>,
-    data: &Path,
+    file: Option<PathBuf>,
     addresses: impl Iterator<Item = SocketAddr>,
 ) -> Result<Access> {
     let open_address = addresses.into_iter().find(|address| !address.ip().is_loopback());
     let declared = match open_address {
-        None if given.is_empty() => {
-            vec![Policy::with_one_key(WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET, &[Right::Manage])]
-        }
+        None if given.is_empty() => vec![well_known()],
         _ => given,
     };
-    let access = Access::open(Some(data.join(KEY_FILE)), declared)?;
+    let access = Access::open(file, declared)?;
     if let Some(address) = open_address {
-        if access.key_names().is_empty() {
-            bail!(
+        match exposure(&access) {
+            None => {}
+            Some(Exposure::NoKey) => bail!(
                 "{address} can be reached from other machines, and there is no key. Give one with --key NAME=SECRET \
                  (for example --key app=$(openssl rand -base64 32)), or listen on 127.0.0.1"
-            );
-        }
-        if access.uses_secret(WELL_KNOWN_KEY_SECRET.as_bytes()) {
-            bail!(
+            ),
+            Some(Exposure::WellKnownSecret) => bail!(
                 "{address} can be reached from other machines, and the secret {WELL_KNOWN_KEY_SECRET} is known to everybody. \
                  Give another one with --key NAME=SECRET, or listen on 127.0.0.1"
-            );
+            ),
         }
     }
     Ok(access)
+}
+
+/// Returns the reason why other machines must not reach a broker with these policies, if there is one.
+pub(crate) fn exposure(access: &Access) -> Option<Exposure> {
+    if access.key_names().is_empty() {
+        return Some(Exposure::NoKey);
+    }
+    access.uses_secret(WELL_KNOWN_KEY_SECRET.as_bytes()).then_some(Exposure::WellKnownSecret)
 }
 
 #[cfg(test)]
@@ -48,7 +71,7 @@ mod tests {
     use super::*;
 
     fn open_in(data: &Path, keys: Vec<Policy>, address: &str) -> Result<Access> {
-        open(keys, data, std::iter::once(address.parse().unwrap()))
+        open(keys, Some(key_file(data)), std::iter::once(address.parse().unwrap()))
     }
 
     fn choose(keys: Vec<Policy>, address: &str) -> Result<Access> {

@@ -1,7 +1,9 @@
 //! Assembles the journal, the broker, the listeners and their keys. It is the only crate that names a concrete journal.
 
 mod access;
+mod assembly;
 mod declare;
+mod instance;
 mod listen;
 mod namespace;
 mod storage;
@@ -11,27 +13,23 @@ mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use futures_util::future::select_all;
+use anyhow::Result;
 use peeklock_access::JwtKeys;
-use peeklock_broker::{Recovered, Running};
-use peeklock_gateway_azure::Gateway;
-use peeklock_http::HttpState;
+use peeklock_broker::Recovered;
 use peeklock_types::Tier;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use listen::{Door, Edge, Routes};
+use assembly::{Assembly, Limits};
+use listen::Door;
 use namespace::Opened;
 use storage::Accounts;
 
 pub use access::{WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
 pub use declare::Entities;
+pub use instance::{Instance, InstanceOptions, OpenError};
 pub use listen::ListenLimits;
-pub use namespace::{DEFAULT_NAMESPACE, NamespaceOptions};
+pub use namespace::{DEFAULT_NAMESPACE, Medium, NamespaceOptions};
 pub use peeklock_access::{Access, JwtOptions, Policy, Right};
 pub use peeklock_broker::filter::Cost as FilterCost;
 pub use peeklock_gateway_azure::Limits as AmqpLimits;
@@ -114,9 +112,7 @@ pub struct Server {
     pub uses_well_known_key: bool,
     /// The keys of the default namespace.
     pub access: Access,
-    running: Vec<Running>,
-    listeners: JoinSet<()>,
-    stop: watch::Sender<bool>,
+    assembly: Assembly,
 }
 
 impl Server {
@@ -132,8 +128,8 @@ impl Server {
             entities: options.entities,
         };
         let jwt = options.jwt.map(JwtKeys::load).transpose()?;
-        let access_of =
-            |space: &NamespaceOptions| space.open_access(&options.data, options.listen, jwt.as_ref());
+        let medium = Medium::Directory(options.data.clone());
+        let access_of = |space: &NamespaceOptions| space.open_access(&medium, options.listen, jwt.as_ref());
         let access = access_of(&first)?;
         let is_trusting =
             uses_well_known_key && options.listen.iter().all(|address| address.ip().is_loopback());
@@ -146,32 +142,21 @@ impl Server {
         bound.add_storage(storage.queues, Door::Queues, &mut queues).await?;
         let tls = tls::load_if_needed(options.certificate, &options.data, options.listen)?;
         let cost = (options.filter_cost, options.tier, options.strict_emulator_quotas);
-        let first = first.open(&options.data, access.clone(), cost).await?;
+        let first = first.open(&medium, access.clone(), cost).await?;
         let (queue_names, topic_names) = first.names().await?;
         let hub_names = first.hub_names().await?;
         let group_names = first.broker.queue_groups().keys().map(ToString::to_string).collect();
         let mut others = Vec::new();
         for (space, access) in options.namespaces.into_iter().zip(other_access) {
-            others.push(space.open(&options.data, access, cost).await?);
+            others.push(space.open(&medium, access, cost).await?);
         }
         let namespace_names = others.iter().map(|space| space.name.clone()).collect();
         let recovered = sum(std::iter::once(&first).chain(&others));
-        let routes = routes(std::iter::once(&first).chain(&others), options.http_limits);
-        let (blob_routes, queue_routes) =
-            accounts.routes(std::iter::once(&first).chain(&others), options.http_limits);
-        let routes = Routes { management: routes, blobs: blob_routes, queues: queue_routes };
-        let (first, first_running) = first.split();
-        let (others, mut running): (Vec<_>, Vec<_>) = others.into_iter().map(Opened::split).unzip();
-        running.push(first_running);
-        let (stop, stopping) = watch::channel(false);
         let (acceptor, certificate) = tls.map(|tls| (tls.acceptor, tls.certificate)).unzip();
-        let gateway = Gateway::with_namespaces(first, others).with_limits(options.amqp_limits);
-        let edge = Edge::new(gateway, routes, acceptor, options.limits);
-        let mut listeners = JoinSet::new();
+        let limits = Limits { listen: options.limits, amqp: options.amqp_limits, http: options.http_limits };
+        let assembly = Assembly::new(first, others, &accounts, limits, acceptor);
         let addresses = bound.addresses;
-        for (listener, door) in bound.listeners {
-            listeners.spawn(listen::serve(listener, door, Arc::clone(&edge), stopping.clone()));
-        }
+        assembly.add_listeners(bound);
         let ready_after = started.elapsed();
         let data = options.data;
         let storage = StorageDoors {
@@ -194,42 +179,19 @@ impl Server {
             ready_after,
             uses_well_known_key,
             access,
-            running,
-            listeners,
-            stop,
+            assembly,
         })
     }
 
     /// Waits until a part of the broker fails, and returns the reason.
     pub async fn failed(&mut self) -> String {
-        let (ended, ..) =
-            select_all(self.running.iter_mut().map(|running| Box::pin(running.stopped()))).await;
-        match ended {
-            Ok(()) => "every part of the broker has stopped".to_owned(),
-            Err(reason) => reason,
-        }
+        self.assembly.failed().await
     }
 
     /// Stops accepting connections, closes the open ones, and returns when every accepted message is durable.
-    pub async fn stop(mut self) -> Result<()> {
-        let _ = self.stop.send(true);
-        let drained = async { while self.listeners.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN_TIME_MAX, drained).await.is_err() {
-            self.listeners.abort_all();
-            while self.listeners.join_next().await.is_some() {}
-        }
-        for running in &mut self.running {
-            if let Err(reason) = running.stopped().await {
-                bail!(reason);
-            }
-        }
-        Ok(())
+    pub async fn stop(self) -> Result<()> {
+        self.assembly.stop().await
     }
-}
-
-/// Returns the management and health routes for all namespaces.
-fn routes<'a>(spaces: impl Iterator<Item = &'a Opened>, limits: HttpLimits) -> axum::Router {
-    peeklock_http::router(HttpState::new(spaces.map(Opened::for_http).collect(), limits))
 }
 
 fn sum<'a>(spaces: impl Iterator<Item = &'a Opened>) -> Recovered {

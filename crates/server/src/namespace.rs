@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use peeklock_access::{Access, JwtKeys, Policy};
 use peeklock_broker::{Broker, Clock, Listing, Page, Recovered, Running};
 use peeklock_gateway_azure::Namespace;
+use peeklock_journal::MemoryJournal;
 use peeklock_journal_wal::{WalConfig, WalJournal};
 use peeklock_types::{Tier, Timestamp};
 
@@ -21,6 +22,15 @@ pub const DEFAULT_NAMESPACE: &str = "sbemulatorns";
 const NAMESPACES_FOLDER: &str = "namespaces";
 const RING_BYTES_MIN: u64 = 128 << 20;
 const RING_BYTES_MAX: u64 = 2 << 30;
+
+/// The place where a broker stores its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// A directory, which has one owner at a time.
+    Directory(PathBuf),
+    /// The memory of the process. The data ends with the broker.
+    Memory,
+}
 
 /// The configuration of a namespace.
 #[derive(Clone, Debug, Default)]
@@ -40,30 +50,68 @@ pub struct NamespaceOptions {
 pub(crate) struct Opened {
     pub(crate) name: String,
     pub(crate) hosts: Vec<String>,
-    folder: PathBuf,
+    created_at: Timestamp,
     pub(crate) broker: Broker,
     pub(crate) access: Access,
-    pub(crate) running: Running,
     pub(crate) recovered: Recovered,
+    pub(crate) shards: Shards,
+}
+
+/// The running shards of a namespace, and their journal if it is in a directory.
+pub(crate) struct Shards {
+    running: Running,
+    journal: Option<WalJournal>,
+}
+
+impl Shards {
+    pub(crate) fn are_running(&self) -> bool {
+        self.running.is_whole()
+    }
+
+    /// Waits until every shard has stopped or one has failed.
+    pub(crate) async fn stopped(&mut self) -> Result<(), String> {
+        self.running.stopped().await
+    }
+}
+
+/// A namespace that is dropped while its shards run leaves no thread and no lock on its directory behind. The journal writes what it has;
+/// the shards are not asked.
+impl Drop for Shards {
+    fn drop(&mut self) {
+        if let Some(journal) = &self.journal {
+            journal.close();
+        }
+    }
+}
+
+impl Medium {
+    /// Returns the folder of a namespace, or `None` in memory.
+    fn folder(&self, namespace: &str) -> Option<PathBuf> {
+        match self {
+            Medium::Memory => None,
+            Medium::Directory(data) if namespace == DEFAULT_NAMESPACE => Some(data.clone()),
+            Medium::Directory(data) => Some(data.join(NAMESPACES_FOLDER).join(namespace)),
+        }
+    }
 }
 
 impl NamespaceOptions {
-    pub(crate) fn folder(&self, data: &Path) -> PathBuf {
-        if self.name == DEFAULT_NAMESPACE {
-            return data.to_owned();
-        }
-        data.join(NAMESPACES_FOLDER).join(&self.name)
+    /// Returns the options of the only namespace of a broker.
+    pub(crate) fn only(keys: Vec<Policy>, entities: Entities) -> Self {
+        let name = DEFAULT_NAMESPACE.to_owned();
+        NamespaceOptions { name, hosts: Vec::new(), tier: None, keys, entities }
     }
 
     /// Opens the keys. This comes first, so that invalid keys are rejected before the data is touched.
     pub(crate) fn open_access(
         &self,
-        data: &Path,
+        medium: &Medium,
         listen: Addresses,
         jwt: Option<&JwtKeys>,
     ) -> Result<Access> {
         let addresses: Vec<SocketAddr> = listen.iter().collect();
-        let access = access::open(self.keys.clone(), &self.folder(data), addresses.into_iter())
+        let file = medium.folder(&self.name).map(|folder| access::key_file(&folder));
+        let access = access::open(self.keys.clone(), file, addresses.into_iter())
             .with_context(|| format!("the keys of the namespace '{}'", self.name))?;
         Ok(match jwt {
             Some(keys) => access.with_jwt(keys.clone()),
@@ -73,12 +121,13 @@ impl NamespaceOptions {
 
     pub(crate) async fn open(
         mut self,
-        data: &Path,
+        medium: &Medium,
         access: Access,
         (filter_cost, tier, strict_emulator_quotas): (FilterCost, Tier, bool),
     ) -> Result<Opened> {
-        let folder = self.folder(data);
-        let (broker, running, recovered) = open_broker(&folder, filter_cost).await?;
+        let folder = medium.folder(&self.name);
+        let (broker, shards, recovered) = open_broker(folder.as_deref(), filter_cost).await?;
+        let created_at = folder.as_deref().and_then(created_at).unwrap_or_else(|| broker.clock().now());
         let mut broker = broker.with_tier(self.tier.unwrap_or(tier));
         if strict_emulator_quotas {
             broker = broker.with_emulator_quotas();
@@ -88,15 +137,15 @@ impl NamespaceOptions {
         let broker = with_queue_groups(broker, groups)
             .await
             .with_context(|| format!("the groups of the namespace '{}'", self.name))?;
-        Ok(Opened { name: self.name, hosts: self.hosts, folder, broker, access, running, recovered })
+        Ok(Opened { name: self.name, hosts: self.hosts, created_at, broker, access, recovered, shards })
     }
 }
 
 impl Opened {
-    /// Splits into the served namespace and its running tasks.
-    pub(crate) fn split(self) -> (Namespace, Running) {
-        let Opened { name, hosts, broker, access, running, .. } = self;
-        (Namespace { name, hosts, broker, access }, running)
+    /// Splits into the served namespace and its running shards.
+    pub(crate) fn split(self) -> (Namespace, Shards) {
+        let Opened { name, hosts, broker, access, shards, .. } = self;
+        (Namespace { name, hosts, broker, access }, shards)
     }
 
     pub(crate) fn for_http(&self) -> peeklock_http::Namespace {
@@ -105,16 +154,8 @@ impl Opened {
             hosts: self.hosts.clone(),
             broker: self.broker.clone(),
             access: self.access.clone(),
-            created_at: self.created_at(),
+            created_at: self.created_at,
         }
-    }
-
-    /// Returns the creation time of the folder, where the file system stores it.
-    fn created_at(&self) -> Timestamp {
-        let made = std::fs::metadata(&self.folder).and_then(|folder| folder.created()).ok();
-        let since = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
-        let millis = since.and_then(|since| u64::try_from(since.as_millis()).ok());
-        millis.map_or_else(|| self.broker.clock().now(), Timestamp::from_millis)
     }
 
     /// Returns the names of the queues and of the topics.
@@ -132,13 +173,26 @@ impl Opened {
     }
 }
 
-async fn open_broker(data: &Path, filter_cost: FilterCost) -> Result<(Broker, Running, Recovered)> {
-    std::fs::create_dir_all(data)
-        .with_context(|| format!("cannot create the data directory {}", data.display()))?;
-    let ring_bytes = ring_bytes(data);
-    let journal = WalJournal::open(data, WalConfig { ring_bytes, ..WalConfig::default() })?;
-    let describe = peeklock_message::describe;
-    Ok(Broker::open_with(&journal, Clock::start(), describe, filter_cost).await?)
+/// Returns the creation time of a folder, where the file system stores it.
+fn created_at(folder: &Path) -> Option<Timestamp> {
+    let made = std::fs::metadata(folder).and_then(|folder| folder.created()).ok()?;
+    let millis = made.duration_since(UNIX_EPOCH).ok()?.as_millis();
+    Some(Timestamp::from_millis(u64::try_from(millis).ok()?))
+}
+
+async fn open_broker(folder: Option<&Path>, filter_cost: FilterCost) -> Result<(Broker, Shards, Recovered)> {
+    let (clock, describe) = (Clock::start(), peeklock_message::describe);
+    let Some(folder) = folder else {
+        let opened = Broker::open_with(&MemoryJournal::new(), clock, describe, filter_cost).await?;
+        let (broker, running, recovered) = opened;
+        return Ok((broker, Shards { running, journal: None }, recovered));
+    };
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create the data directory {}", folder.display()))?;
+    let ring_bytes = ring_bytes(folder);
+    let journal = WalJournal::open(folder, WalConfig { ring_bytes, ..WalConfig::default() })?;
+    let (broker, running, recovered) = Broker::open_with(&journal, clock, describe, filter_cost).await?;
+    Ok((broker, Shards { running, journal: Some(journal) }, recovered))
 }
 
 /// Returns how much log to keep before old bodies are copied out of it. A backlog that is received before then is written once instead of

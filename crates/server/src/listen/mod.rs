@@ -25,9 +25,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-pub(crate) use bind::bind;
+pub(crate) use bind::{Bound, bind};
 pub use limits::ListenLimits;
-use sniff::{Protocol, sniff};
+pub(crate) use sniff::Protocol;
+use sniff::sniff;
 
 /// The number of connections over the limit that may be in rejection at once, including those that are about to be accepted.
 const LOBBY_PLACES: usize = 64;
@@ -106,13 +107,13 @@ impl Door {
 
 /// The origin of a connection.
 #[derive(Clone, Copy)]
-struct Visit {
-    door: Door,
+pub(crate) struct Visit {
+    pub(crate) door: Door,
     /// Whether the listener is reachable from this machine only.
-    is_loopback: bool,
-    from: SocketAddr,
+    pub(crate) is_loopback: bool,
+    pub(crate) from: SocketAddr,
     /// Whether the connection has a seat. Without one, it is rejected.
-    has_seat: bool,
+    pub(crate) has_seat: bool,
 }
 
 /// Accepts connections until `stopping` is set, then waits for the open ones to end.
@@ -215,7 +216,8 @@ where
     speak(protocol, Scheme::HTTPS, stream, visit, edge, stopping).await
 }
 
-async fn speak<S>(
+/// Serves a connection of a known protocol.
+pub(crate) async fn speak<S>(
     protocol: Protocol,
     scheme: Scheme,
     stream: S,
