@@ -11,6 +11,9 @@ use crate::error::Error;
 use crate::receiver::ReceiverBuilder;
 use crate::sender::Sender;
 
+/// The prefix of a target in this process.
+const EMBEDDED: &str = "embedded:";
+
 /// A client of a broker. It is cheap to clone.
 #[derive(Clone)]
 pub struct Client {
@@ -28,8 +31,9 @@ pub struct ClientBuilder {
 }
 
 impl Client {
-    /// Connects to `amqp://NAME:SECRET@HOST:PORT` (`amqps://` for TLS) or to a connection string of Service Bus. The default settings of
-    /// [`Client::builder`] apply.
+    /// Connects to `amqp://NAME:SECRET@HOST:PORT` (`amqps://` for TLS) or to a connection string of Service Bus; with the feature
+    /// `embedded` also to a broker in this process: `embedded:./data` (durable) or `embedded:` (in memory, a new broker for each call).
+    /// The default settings of [`Client::builder`] apply.
     ///
     /// Several equal brokers are tried in turn: `amqp://NAME:SECRET@h1:5672,h2:5672` or `Endpoint=sb://h1:5672,h2:5672;…`.
     pub async fn connect(target: &str) -> Result<Self, Error> {
@@ -94,7 +98,7 @@ impl ClientBuilder {
     /// connection is dialled again for as long as [`ClientBuilder::retry`] allows.
     pub async fn connect(self) -> Result<Client, Error> {
         let backoff = self.backoff;
-        let dial = self.into_dial()?;
+        let dial = self.into_dial().await?;
         let admin = Admin::new(Arc::clone(&dial), backoff);
         Ok(Client { connection: Connection::open(dial, backoff).await?, admin })
     }
@@ -102,13 +106,28 @@ impl ClientBuilder {
     /// Returns the administration alone. It connects with its first request.
     pub async fn admin(self) -> Result<Admin, Error> {
         let backoff = self.backoff;
-        Ok(Admin::new(self.into_dial()?, backoff))
+        Ok(Admin::new(self.into_dial().await?, backoff))
     }
 
-    fn into_dial(self) -> Result<Arc<dyn Dial>, Error> {
-        Ok(match self.dial {
-            Some(dial) => dial,
-            None => Arc::new(Tcp::new(&self.target, self.options).map_err(ConnectError::from)?),
+    async fn into_dial(self) -> Result<Arc<dyn Dial>, Error> {
+        Ok(match (self.dial, self.target.strip_prefix(EMBEDDED)) {
+            (Some(dial), _) => dial,
+            (None, Some(place)) => embedded(place).await?,
+            (None, None) => Arc::new(Tcp::new(&self.target, self.options).map_err(ConnectError::from)?),
         })
     }
+}
+
+#[cfg(feature = "embedded")]
+async fn embedded(place: &str) -> Result<Arc<dyn Dial>, Error> {
+    Ok(Arc::new(crate::embedded::dial_for(place).await?))
+}
+
+#[cfg(not(feature = "embedded"))]
+async fn embedded(place: &str) -> Result<Arc<dyn Dial>, Error> {
+    let text = format!(
+        "This program was built without the embedded broker, so it cannot open '{EMBEDDED}{place}'. Add the feature `embedded` to the crate \
+         `peeklock`, or connect to a broker with amqp://."
+    );
+    Err(Error::new(crate::error::Kind::Target, "E-EMB-03", text))
 }

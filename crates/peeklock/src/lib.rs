@@ -23,6 +23,8 @@ mod batch;
 mod client;
 mod connection;
 mod delivery;
+#[cfg(feature = "embedded")]
+pub mod embedded;
 mod error;
 pub mod handler;
 mod lock;
@@ -35,6 +37,8 @@ mod retry;
 mod sender;
 mod session;
 pub mod session_processor;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod worker_group;
 
 pub use backoff::Backoff;

@@ -1,0 +1,112 @@
+//! The test kit: virtual time, faults, and what the broker sees.
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
+use std::time::Duration;
+
+use peeklock::admin::Queue;
+use peeklock::testing::TestBroker;
+use peeklock::{Message, Sender};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn send(sender: &Sender, text: &str) {
+    sender.send(Message::text(text).message_id(text.to_owned())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_expires_when_time_advances() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new().lock_duration(MINUTE)).await;
+    let client = broker.client().await;
+    let sender = client.sender("orders").await.unwrap();
+    send(&sender, "a").await;
+    send(&sender, "b").await;
+    let mut receiver = client.receiver("orders").manual_credit().open().await.unwrap();
+    receiver.add_credit(1).await.unwrap();
+    let delivery = receiver.next().await.unwrap().unwrap();
+    assert_eq!((broker.held_locks("orders").await, broker.waiting("orders").await), (1, 1));
+    broker.advance(MINUTE - Duration::from_secs(1)).await;
+    assert_eq!(broker.held_locks("orders").await, 1);
+    broker.advance(Duration::from_secs(1)).await;
+    assert_eq!((broker.held_locks("orders").await, broker.waiting("orders").await), (0, 2));
+    assert!(delivery.complete().await.is_err(), "the lock is lost");
+}
+
+#[tokio::test]
+async fn half_an_hour_of_retries_ends_in_the_dead_letter_queue() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new().lock_duration(MINUTE).max_delivery_count(10)).await;
+    let client = broker.client().await;
+    send(&client.sender("orders").await.unwrap(), "a").await;
+    let before = broker.now();
+    let mut receiver = client.receiver("orders").open().await.unwrap();
+    for attempt in 1..=10 {
+        let delivery = receiver.next().await.unwrap().unwrap();
+        assert_eq!(delivery.message().delivery_count(), attempt - 1);
+        delivery.abandon_after(4 * MINUTE).await.unwrap();
+    }
+    broker.settle().await;
+    assert!(broker.now().since(before) >= 30 * MINUTE);
+    let dead = broker.dead_letters("orders").await;
+    assert_eq!(dead.len(), 1);
+    assert_eq!(dead[0].dead_letter_reason(), Some("MaxDeliveryCountExceeded"));
+    assert_eq!(dead[0].message_id().as_deref(), Some("a"));
+}
+
+#[tokio::test]
+async fn schedules_and_times_to_live_follow_the_virtual_clock() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new().time_to_live(10 * MINUTE).dead_letter_expired(true)).await;
+    let sender = broker.client().await.sender("orders").await.unwrap();
+    sender.schedule(Message::text("later"), broker.now() + 60 * MINUTE).await.unwrap();
+    assert_eq!((broker.scheduled("orders").await, broker.waiting("orders").await), (1, 0));
+    broker.advance(60 * MINUTE).await;
+    assert_eq!((broker.scheduled("orders").await, broker.waiting("orders").await), (0, 1));
+    broker.advance(10 * MINUTE).await;
+    let dead = broker.dead_letters("orders").await;
+    assert_eq!(dead.first().and_then(|dead| dead.dead_letter_reason()), Some("TTLExpiredException"));
+}
+
+#[tokio::test]
+async fn connections_stay_open_for_days() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new()).await;
+    let client = broker.client().await;
+    let sender = client.sender("orders").await.unwrap();
+    let mut receiver = client.receiver("orders").open().await.unwrap();
+    broker.advance(3 * 24 * 60 * MINUTE).await;
+    send(&sender, "a").await;
+    receiver.next().await.unwrap().unwrap().complete().await.unwrap();
+    assert!(broker.messages("orders").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_clock_that_the_test_has_paused_is_used() {
+    tokio::time::pause();
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new()).await;
+    assert_eq!(broker.waiting("orders").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_with_several_threads_gets_a_clear_error() {
+    let ended = tokio::spawn(async { TestBroker::start().await.settle().await }).await;
+    let panic = ended.unwrap_err().into_panic();
+    let text = panic.downcast_ref::<&str>().copied().unwrap_or_default();
+    assert!(text.starts_with("E-TEST-01"), "{text}");
+}
+
+#[tokio::test]
+async fn settlements_are_delayed_until_the_lock_is_lost() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new().lock_duration(MINUTE)).await;
+    let client = broker.client().await;
+    send(&client.sender("orders").await.unwrap(), "a").await;
+    let mut receiver = client.receiver("orders").manual_credit().open().await.unwrap();
+    receiver.add_credit(1).await.unwrap();
+    let delivery = receiver.next().await.unwrap().unwrap();
+    broker.delay_settlements(2 * MINUTE);
+    assert!(delivery.complete().await.is_err());
+    broker.delay_settlements(Duration::ZERO);
+    assert_eq!(broker.waiting("orders").await, 1);
+}
