@@ -16,6 +16,8 @@ use crate::target::Credentials;
 
 /// Renews a token well before its expiry: a broker detaches links whose token has expired.
 const RENEW_AFTER: Duration = Duration::from_secs(sas::TOKEN_LIFE.as_secs() / 4 * 3);
+/// The pause after a renewal that failed for a reason that may pass.
+const RENEW_AGAIN_AFTER: Duration = Duration::from_secs(30);
 const NODE: &str = "$cbs";
 const REQUESTS_MAX: usize = 64;
 
@@ -72,10 +74,12 @@ async fn keep(signer: Signer, mut incoming: mpsc::Receiver<Request>, commands: m
                 let _ = reply.send(result);
             }
             entity = due => {
-                // If the renewal fails, the broker detaches the links with an error, and the next link requests a token again.
                 match put_token(&signer, &entity, &commands).await {
                     Ok(()) => drop(renewals.insert(entity, Instant::now() + RENEW_AFTER)),
-                    Err(_) => drop(renewals.remove(&entity)),
+                    // The broker detaches the links with an error, and the next link requests a token again.
+                    Err(Error::Unauthorized { .. } | Error::NotFound { .. } | Error::Closed) => drop(renewals.remove(&entity)),
+                    // The former token is still valid for a while.
+                    Err(_) => drop(renewals.insert(entity, Instant::now() + RENEW_AGAIN_AFTER)),
                 }
             }
         }

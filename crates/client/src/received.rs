@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use peeklock_amqp::{Body, Message, MessageId, Text, Value};
 use peeklock_types::{LockToken, SequenceNumber, Timestamp};
+use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 use crate::message::SCHEDULED_TIME;
@@ -164,6 +165,11 @@ impl ReceivedMessage {
                 None => Cow::Borrowed(""),
             },
         }
+    }
+
+    /// Deserialises the body from JSON. A body without data sections, such as an AMQP value, is not JSON.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.body_bytes().unwrap_or_default())
     }
 
     fn annotation(&self, key: &str) -> Option<&Value> {
