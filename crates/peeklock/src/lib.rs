@@ -39,6 +39,7 @@ mod session;
 pub mod session_processor;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod transaction;
 pub mod worker_group;
 
 pub use backoff::Backoff;
@@ -52,6 +53,7 @@ pub use receiver::{Receiver, ReceiverBuilder};
 pub use retry::{Delayed, Retry};
 pub use sender::Sender;
 pub use session::Session;
+pub use transaction::Transaction;
 
 /// The AMQP client below the SDK, which does not reconnect: for pipelines of sends and readers of hubs. Its interface changes without notice.
 #[doc(inline)]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_amqp::{Message as AmqpMessage, MessageId, Text, Value};
-use peeklock_client::MessageExt;
+use peeklock_amqp::{Message as AmqpMessage, MessageId, Symbol, Text, Value};
+use peeklock_client::{MessageExt, Timestamp};
 use serde::Serialize;
 
 use crate::error::{Error, Kind};
@@ -26,6 +26,8 @@ use crate::error::{Error, Kind};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {
     pub(crate) amqp: AmqpMessage,
+    /// The first invalid field. The send reports it, so that the methods can be chained.
+    defect: Option<String>,
 }
 
 /// The priority of a message, as a number or as the name of a class of the queue.
@@ -66,13 +68,13 @@ impl Message {
     /// Sets the id of the message. A queue with duplicate detection stores an id once.
     #[must_use]
     pub fn message_id(self, id: impl Into<MessageId>) -> Self {
-        self.amqp.with_message_id(id).into()
+        self.map(|amqp| amqp.with_message_id(id))
     }
 
     /// Sets the session of the message.
     #[must_use]
     pub fn session_id(self, id: impl Into<Text>) -> Self {
-        self.amqp.with_session_id(id).into()
+        self.map(|amqp| amqp.with_session_id(id))
     }
 
     /// Sets the id of the request that the message answers.
@@ -85,57 +87,95 @@ impl Message {
     /// Sets the subject of the message.
     #[must_use]
     pub fn subject(self, subject: impl Into<Text>) -> Self {
-        self.amqp.with_subject(subject).into()
+        self.map(|amqp| amqp.with_subject(subject))
     }
 
-    /// Sets the media type of the body.
+    /// Sets the media type of the body. It may contain ASCII characters only; otherwise the send fails with `E-DATA-05`.
     #[must_use]
-    pub fn content_type(mut self, media_type: &'static str) -> Self {
-        self.amqp.properties.content_type = Some(media_type.into());
+    pub fn content_type(mut self, media_type: impl Into<String>) -> Self {
+        let media_type = media_type.into();
+        match Symbol::parse(&media_type) {
+            Ok(symbol) => self.amqp.properties.content_type = Some(symbol),
+            Err(_) => drop(self.defect.get_or_insert_with(|| {
+                format!("The content type \"{media_type}\" contains characters that are not ASCII. Write it as \"type/subtype\".")
+            })),
+        }
+        self
+    }
+
+    /// Sets the time when the message becomes available. [`Sender::send`](crate::Sender::send) then returns at once, and
+    /// [`Sender::schedule`](crate::Sender::schedule) also returns a number to cancel it.
+    #[must_use]
+    pub fn scheduled_for(self, at: Timestamp) -> Self {
+        self.map(|amqp| amqp.with_scheduled_time(at))
+    }
+
+    /// Sets the partition key, for brokers with partitioned entities and for hubs. Messages with the same key stay together.
+    #[must_use]
+    pub fn partition_key(mut self, key: impl Into<String>) -> Self {
+        self.amqp.message_annotations.insert("x-opt-partition-key", key.into());
+        self
+    }
+
+    /// Sets the address that the sender intends. The broker stores it and does not interpret it.
+    #[must_use]
+    pub fn to(mut self, address: impl Into<Text>) -> Self {
+        self.amqp.properties.to = Some(address.into());
         self
     }
 
     /// Sets the queue for replies.
     #[must_use]
     pub fn reply_to(self, entity: impl Into<Text>) -> Self {
-        self.amqp.with_reply_to(entity).into()
+        self.map(|amqp| amqp.with_reply_to(entity))
     }
 
     /// Sets the session for replies.
     #[must_use]
     pub fn reply_to_session_id(self, id: impl Into<Text>) -> Self {
-        self.amqp.with_reply_to_session_id(id).into()
+        self.map(|amqp| amqp.with_reply_to_session_id(id))
     }
 
     /// Sets the time after which the message expires.
     #[must_use]
     pub fn time_to_live(self, span: Duration) -> Self {
-        self.amqp.with_time_to_live(span).into()
+        self.map(|amqp| amqp.with_time_to_live(span))
     }
 
     /// Sets the priority, for a queue with classes.
     #[must_use]
     pub fn priority(self, priority: Priority) -> Self {
-        match priority {
-            Priority::High => self.amqp.with_class("high"),
-            Priority::Normal => self.amqp.with_class("normal"),
-            Priority::Low => self.amqp.with_class("low"),
-            Priority::Class(name) => self.amqp.with_class(name),
-            Priority::Level(level) => self.amqp.with_priority(level),
-        }
-        .into()
+        self.map(|amqp| match priority {
+            Priority::High => amqp.with_class("high"),
+            Priority::Normal => amqp.with_class("normal"),
+            Priority::Low => amqp.with_class("low"),
+            Priority::Class(name) => amqp.with_class(name),
+            Priority::Level(level) => amqp.with_priority(level),
+        })
     }
 
     /// Sets the tenant, for a queue that identifies tenants by the property `tenant`.
     #[must_use]
     pub fn tenant(self, tenant: impl Into<Text>) -> Self {
-        self.amqp.with_tenant(tenant).into()
+        self.map(|amqp| amqp.with_tenant(tenant))
     }
 
     /// Sets an application property.
     #[must_use]
     pub fn property(self, name: impl Into<Text>, value: impl Into<Value>) -> Self {
-        self.amqp.with_property(name, value).into()
+        self.map(|amqp| amqp.with_property(name, value))
+    }
+
+    fn map(self, change: impl FnOnce(AmqpMessage) -> AmqpMessage) -> Self {
+        Message { amqp: change(self.amqp), ..self }
+    }
+
+    /// Returns the message with an id, ready to be sent, or the error of its first invalid field.
+    pub(crate) fn ready(self) -> Result<AmqpMessage, Error> {
+        match self.defect {
+            Some(defect) => Err(Error::new(Kind::Invalid, "E-DATA-05", defect)),
+            None => Ok(self.with_id().amqp),
+        }
     }
 
     /// Sets a random id unless the message has one, so that a queue with duplicate detection stores a repeated send once.
@@ -155,6 +195,35 @@ impl Message {
 
 impl From<AmqpMessage> for Message {
     fn from(amqp: AmqpMessage) -> Self {
-        Message { amqp }
+        Message { amqp, defect: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_set() {
+        let message = Message::text("x")
+            .content_type(format!("text/{}", "csv"))
+            .scheduled_for(Timestamp::from_millis(5))
+            .partition_key("shop-1")
+            .to("here")
+            .priority(Priority::Level(7))
+            .ready()
+            .unwrap();
+        assert_eq!(message.properties.content_type.unwrap(), "text/csv");
+        assert_eq!(message.properties.to.unwrap(), "here");
+        assert_eq!(message.message_annotations.get("x-opt-partition-key"), Some(&"shop-1".into()));
+        assert_eq!(message.header.unwrap().priority, Some(7));
+        assert!(message.properties.message_id.is_some());
+    }
+
+    #[test]
+    fn an_invalid_content_type_is_an_error_of_the_send() {
+        let error = Message::text("x").content_type("text/überraschung").subject("s").ready().unwrap_err();
+        assert_eq!(error.code(), "E-DATA-05");
+        assert!(error.to_string().contains("text/überraschung"), "{error}");
     }
 }

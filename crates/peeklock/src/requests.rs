@@ -1,13 +1,49 @@
-//! Requests about the messages of an entity, without a link: peek, sessions, purge.
+//! Requests about the messages of an entity, without a link: peek, deferred messages, sessions, purge.
 
 use std::sync::Arc;
 
 use peeklock_client::{ReceivedMessage, SequenceNumber, Timestamp};
 
+use crate::ReceiveMode;
 use crate::client::Client;
+use crate::connection::Connection;
+use crate::delivery::{Delivery, Source};
 use crate::error::Error;
+use crate::transaction::Transaction;
+
+/// Fetches deferred messages by their sequence numbers.
+pub(crate) async fn receive_deferred(
+    connection: &Connection,
+    entity: &Arc<str>,
+    numbers: &[SequenceNumber],
+    mode: ReceiveMode,
+) -> Result<Vec<ReceivedMessage>, Error> {
+    let numbers: Arc<[SequenceNumber]> = numbers.into();
+    let receive = |live: peeklock_client::Client| {
+        let (entity, numbers) = (Arc::clone(entity), Arc::clone(&numbers));
+        Box::pin(async move { live.receive_deferred(&entity, &numbers, mode).await }) as _
+    };
+    connection.repeat(receive).await
+}
 
 impl Client {
+    /// Begins a transaction on the current connection.
+    pub async fn transaction(&self) -> Result<Transaction, Error> {
+        Transaction::begin(&self.connection).await
+    }
+
+    /// Fetches deferred messages by their sequence numbers, and locks them. A receiver of a session fetches those of its session.
+    pub async fn receive_deferred(
+        &self,
+        entity: &str,
+        numbers: &[SequenceNumber],
+    ) -> Result<Vec<Delivery>, Error> {
+        let (connection, entity) = (self.connection.clone(), Arc::from(entity));
+        let messages = receive_deferred(&connection, &entity, numbers, ReceiveMode::PeekLock).await?;
+        let source = Arc::new(Source { connection, entity, session: None, clock: None });
+        Ok(messages.into_iter().map(|message| Delivery::fetched(message, &source)).collect())
+    }
+
     /// Returns up to `count` messages in order, starting at a sequence number, without locking them.
     pub async fn peek(
         &self,

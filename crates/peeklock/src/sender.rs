@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use peeklock_amqp::Message as AmqpMessage;
-use peeklock_client::{MessageExt, SequenceNumber, Timestamp};
+use peeklock_client::{SequenceNumber, Timestamp};
 
 use crate::batch::{Batch, SizeCount};
 use crate::connection::{Connection, Reopened};
@@ -48,7 +48,7 @@ impl Sender {
     ///
     /// While the queue limits the rate, this waits as long as the broker asks for. If the future is dropped, the message may or may not be stored.
     pub async fn send(&self, message: impl Into<Message>) -> Result<(), Error> {
-        let message = message.into().with_id().amqp;
+        let message = message.into().ready()?;
         let mut attempts = self.inner.connection.attempts();
         loop {
             match self.try_send(&message).await {
@@ -61,7 +61,7 @@ impl Sender {
     /// Sends messages as one delivery: all are stored or none. Fails with [`Kind::TooLarge`](crate::Kind::TooLarge) if they exceed the limit
     /// together; [`Sender::batch`] fills a batch up to the limit.
     pub async fn send_batch(&self, messages: impl IntoIterator<Item = Message>) -> Result<(), Error> {
-        let messages: Vec<_> = messages.into_iter().map(|message| message.with_id().amqp).collect();
+        let messages = messages.into_iter().map(Message::ready).collect::<Result<Vec<_>, _>>()?;
         if messages.is_empty() {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Sender {
         message: impl Into<Message>,
         at: Timestamp,
     ) -> Result<SequenceNumber, Error> {
-        let message = message.into().with_id().amqp.with_scheduled_time(at);
+        let message = message.into().scheduled_for(at).ready()?;
         let numbers = self.schedule_all(std::slice::from_ref(&message)).await?;
         Ok(numbers.first().copied().unwrap_or_default())
     }
@@ -101,7 +101,7 @@ impl Sender {
         &self,
         messages: impl IntoIterator<Item = Message>,
     ) -> Result<Vec<SequenceNumber>, Error> {
-        let messages: Vec<_> = messages.into_iter().map(|message| message.with_id().amqp).collect();
+        let messages = messages.into_iter().map(Message::ready).collect::<Result<Vec<_>, _>>()?;
         self.schedule_all(&messages).await
     }
 

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use peeklock_client::{BrokerClock, Error as Low};
+use peeklock_client::{BrokerClock, Error as Low, LockToken, ReceivedMessage, SequenceNumber};
 use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::lock::LockEnd;
+use crate::{Outcome, ReceiveMode};
 
 /// A session that a [`Receiver`](crate::Receiver) holds. It is cheap to clone, so that one task can renew the lock while another one receives.
 ///
@@ -61,6 +62,20 @@ impl Session {
     /// Stores bytes as the state of the session for its next holder; `None` removes the state.
     pub async fn set_state(&self, state: Option<Bytes>) -> Result<(), Error> {
         self.inner.held.set_state(state).await.map_err(|error| self.explain(error))
+    }
+
+    /// Fetches deferred messages of the session by their sequence numbers.
+    pub(crate) async fn receive_deferred(
+        &self,
+        numbers: &[SequenceNumber],
+        mode: ReceiveMode,
+    ) -> Result<Vec<ReceivedMessage>, Error> {
+        self.inner.held.receive_deferred(numbers, mode).await.map_err(|error| self.explain(error))
+    }
+
+    /// Settles a message that was not received over a link.
+    pub(crate) async fn settle(&self, token: LockToken, outcome: Outcome) -> Result<(), Error> {
+        self.inner.held.settle(&[token], outcome).await.map_err(|error| self.explain(error))
     }
 
     pub(crate) fn lock_end(&self) -> LockEnd {

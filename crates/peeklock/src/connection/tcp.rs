@@ -74,3 +74,28 @@ impl Dial for Tcp {
         format!("{scheme}://{}", addresses.join(","))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_brokers_are_dialled_before_the_error() {
+        // Nothing listens at these ports.
+        let tcp = Tcp::new("amqp://u:s@127.0.0.1:1,127.0.0.1:2", Options::default()).unwrap();
+        assert_eq!(tcp.address(), "amqp://127.0.0.1:1,127.0.0.1:2");
+        let error = tcp.dial().await.err().unwrap();
+        assert!(matches!(&error, ConnectError::Refused { address } if address == "127.0.0.1:2"), "{error}");
+    }
+
+    #[test]
+    fn errors_of_credentials_and_certificates_stay() {
+        let (address, reason) = ("h:1".to_owned(), "unknown issuer".to_owned());
+        assert!(is_permanent(&ConnectError::Tls { address: address.clone(), reason }));
+        assert!(is_permanent(&ConnectError::Credentials {
+            address: address.clone(),
+            name: "app".to_owned()
+        }));
+        assert!(!is_permanent(&ConnectError::Refused { address }));
+    }
+}

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use peeklock_amqp::Fields;
 use peeklock_client::{BrokerClock, LockToken, ReceivedMessage};
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::Outcome;
 use crate::connection::Connection;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::lock::LockEnd;
 use crate::session::Session;
+pub(crate) use settle::by_token;
 
 /// A received message. In mode [`ReceiveMode::PeekLock`](crate::ReceiveMode::PeekLock) it is locked until it is settled.
 ///
@@ -29,9 +31,26 @@ use crate::session::Session;
 pub struct Delivery {
     message: ReceivedMessage,
     /// `None` once it is settled.
-    link: Option<peeklock_client::Delivery>,
+    hold: Option<Hold>,
     source: Arc<Source>,
     lock: Arc<Mutex<LockEnd>>,
+}
+
+/// The way to settle a message.
+pub(crate) enum Hold {
+    /// Over the link that delivered it.
+    Link(peeklock_client::Delivery),
+    /// By its lock token: the message was not received over a link.
+    Token(LockToken),
+}
+
+impl Hold {
+    pub(crate) fn token(&self) -> Option<LockToken> {
+        match self {
+            Hold::Link(link) => link.lock_token(),
+            Hold::Token(token) => Some(*token),
+        }
+    }
 }
 
 /// The link that a delivery is from.
@@ -53,12 +72,32 @@ impl Delivery {
             }
         };
         let lock = Arc::new(Mutex::new(LockEnd::of_message(source.clock, &message)));
-        Ok(Delivery { message, link: Some(link), source: Arc::clone(source), lock })
+        Ok(Delivery { message, hold: Some(Hold::Link(link)), source: Arc::clone(source), lock })
+    }
+
+    /// Returns the delivery of a message that was fetched by its sequence number.
+    pub(crate) fn fetched(message: ReceivedMessage, source: &Arc<Source>) -> Self {
+        let lock = Arc::new(Mutex::new(LockEnd::of_message(source.clock, &message)));
+        let hold = message.lock_token.map(Hold::Token);
+        Delivery { message, hold, source: Arc::clone(source), lock }
     }
 
     /// Returns the message.
     pub fn message(&self) -> &ReceivedMessage {
         &self.message
+    }
+
+    /// Deserialises the body from JSON.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        self.message.json().map_err(|error| {
+            let number = self.message.sequence_number().unwrap_or_default();
+            let text = format!(
+                "The body of message {number} in \"{}\" does not deserialise from JSON as {}: {error}. Dead-letter it, or correct the type.",
+                self.source.entity,
+                std::any::type_name::<T>()
+            );
+            Error::new(Kind::Malformed, "E-DATA-04", text).caused_by(error)
+        })
     }
 
     /// Returns the name of the queue or subscription.
@@ -106,7 +145,7 @@ impl Delivery {
 
     /// Gives the delivery up without settling it. Its lock is lost, or expires by itself.
     pub(crate) fn leave(mut self) {
-        self.link = None;
+        self.hold = None;
     }
 
     /// Completes the message: it is removed. The removal is on stable storage when this returns.
@@ -142,9 +181,15 @@ impl Delivery {
 
     /// Settles the message and waits for the broker's confirmation.
     pub async fn settle(mut self, outcome: Outcome) -> Result<(), Error> {
-        let Some(link) = self.link.take() else { return Ok(()) };
+        let Some(hold) = self.hold.take() else { return settle::without_lock(&self.source, &outcome) };
         let lock_end = self.lock_end();
-        settle::settle(&self.source, link, outcome, lock_end).await
+        settle::settle(&self.source, hold, outcome, lock_end).await
+    }
+
+    /// Returns what is needed to settle the message. `None` if it has no lock.
+    pub(crate) fn into_hold(mut self) -> Option<(Arc<Source>, Hold)> {
+        let hold = self.hold.take()?;
+        Some((Arc::clone(&self.source), hold))
     }
 
     /// Returns the end of the lock, which is that of the session if there is one.
@@ -177,7 +222,7 @@ impl Renewal {
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        let Some(link) = self.link.take() else { return };
+        let Some(hold) = self.hold.take() else { return };
         let Some(token) = self.message.lock_token else { return };
         let number = self.message.sequence_number().unwrap_or_default();
         tracing::warn!(
@@ -185,15 +230,16 @@ impl Drop for Delivery {
             seq = number.0,
             "a delivery was dropped without a settlement; the message is abandoned"
         );
-        if link.settle_unawaited(Outcome::Abandon) || self.source.session.is_some() {
-            return;
-        }
+        let is_done = match hold {
+            // The messages of a session return with its hold.
+            Hold::Link(link) => link.settle_unawaited(Outcome::Abandon) || self.source.session.is_some(),
+            Hold::Token(_) => false,
+        };
         // Without a runtime the message stays locked until its lock expires.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        if !is_done && let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let (source, lock_end) = (Arc::clone(&self.source), self.lock_end());
             runtime.spawn(async move {
-                let settled = settle::by_token(&source, token, Outcome::Abandon, lock_end, false).await;
-                if let Err(error) = settled {
+                if let Err(error) = by_token(&source, token, Outcome::Abandon, Some(lock_end), false).await {
                     tracing::debug!(%error, "a dropped delivery could not be abandoned");
                 }
             });

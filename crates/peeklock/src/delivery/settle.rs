@@ -3,7 +3,7 @@
 use peeklock_client::{Error as Low, LockToken, Timestamp};
 use tokio::time::Instant;
 
-use super::Source;
+use super::{Hold, Source};
 use crate::Outcome;
 use crate::error::{Error, Kind};
 use crate::lock::LockEnd;
@@ -11,28 +11,40 @@ use crate::lock::LockEnd;
 /// Settles a delivery and waits for the confirmation.
 pub(super) async fn settle(
     source: &Source,
-    link: peeklock_client::Delivery,
+    hold: Hold,
     outcome: Outcome,
     lock_end: LockEnd,
 ) -> Result<(), Error> {
-    let token = link.lock_token();
+    let token = hold.token();
     let mut is_uncertain = false;
-    if !link.is_cut_off() || token.is_none() {
-        let error = match link.settle(outcome.clone()).await {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        // The settlement may have left before the link ended.
-        is_uncertain = matches!(error, Low::ConnectionLost { .. } | Low::LinkLost { .. } | Low::Closed);
-        if !is_uncertain || token.is_none() || source.connection.is_closed() {
-            return Err(error.into());
+    if let Hold::Link(link) = hold {
+        if !link.is_cut_off() || token.is_none() {
+            let error = match link.settle(outcome.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            // The settlement may have left before the link ended.
+            is_uncertain = matches!(error, Low::ConnectionLost { .. } | Low::LinkLost { .. } | Low::Closed);
+            if !is_uncertain || token.is_none() || source.connection.is_closed() {
+                return Err(error.into());
+            }
+        }
+        if source.session.is_some() {
+            return Err(Error::session_lost(&source.entity, lost_session(is_uncertain)));
         }
     }
-    let Some(token) = token else { return Ok(()) };
-    if source.session.is_some() {
-        return Err(Error::session_lost(&source.entity, lost_session(is_uncertain)));
+    match token {
+        Some(token) => by_token(source, token, outcome, Some(lock_end), is_uncertain).await,
+        None => without_lock(source, &outcome),
     }
-    by_token(source, token, outcome, lock_end, is_uncertain).await
+}
+
+/// Settles a message that the broker deleted when it was received.
+pub(super) fn without_lock(source: &Source, outcome: &Outcome) -> Result<(), Error> {
+    match outcome {
+        Outcome::Complete => Ok(()),
+        _ => Err(Low::NotLocked { entity: source.entity.clone() }.into()),
+    }
 }
 
 fn lost_session(is_uncertain: bool) -> &'static str {
@@ -44,11 +56,11 @@ fn lost_session(is_uncertain: bool) -> &'static str {
 }
 
 /// Settles a message by its lock token. `is_uncertain` means that an earlier attempt may have taken effect.
-pub(super) async fn by_token(
+pub(crate) async fn by_token(
     source: &Source,
     token: LockToken,
     outcome: Outcome,
-    lock_end: LockEnd,
+    lock_end: Option<LockEnd>,
     mut is_uncertain: bool,
 ) -> Result<(), Error> {
     let mut attempts = source.connection.attempts();
@@ -67,8 +79,8 @@ pub(super) async fn by_token(
 }
 
 /// Decides about a lock that is gone after a settlement without an answer. If the lock cannot have expired, only the settlement can have ended it.
-fn judge(source: &Source, lock_end: LockEnd, error: Error) -> Result<(), Error> {
-    if lock_end.is_exact && Instant::now() < lock_end.at {
+fn judge(source: &Source, lock_end: Option<LockEnd>, error: Error) -> Result<(), Error> {
+    if lock_end.is_some_and(|end| end.is_exact && Instant::now() < end.at) {
         return Ok(());
     }
     let text = format!(
@@ -81,7 +93,10 @@ fn judge(source: &Source, lock_end: LockEnd, error: Error) -> Result<(), Error> 
 
 impl Source {
     async fn try_settle(&self, token: LockToken, outcome: Outcome) -> Result<(), Error> {
-        Ok(self.connection.live().await?.settle(&self.entity, &[token], outcome).await?)
+        match &self.session {
+            Some(session) => session.settle(token, outcome).await,
+            None => Ok(self.connection.live().await?.settle(&self.entity, &[token], outcome).await?),
+        }
     }
 
     pub(super) async fn try_renew(&self, token: LockToken) -> Result<Timestamp, Error> {

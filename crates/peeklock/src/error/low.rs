@@ -15,13 +15,13 @@ impl Error {
             return error.into();
         }
         let tries = match tries {
-            1 => "once".to_owned(),
-            count => format!("{count} times in {:.1} s", elapsed.as_secs_f64()),
+            1 => "1 try".to_owned(),
+            count => format!("{count} tries in {:.1} s", elapsed.as_secs_f64()),
         };
         let (why, what) = match &error {
             ConnectError::Refused { .. } => (
                 "connection refused".to_owned(),
-                "Nothing listens there. Start a broker with \"peeklock serve\", or check the address.",
+                "Nothing listens there. Start it with \"peeklock serve\", or check the address.",
             ),
             ConnectError::Unreachable { source, .. } => {
                 (source.to_string(), "Check the host name, the port and the network.")
@@ -31,7 +31,7 @@ impl Error {
             }
             other => (other.to_string(), "Check that the port is that of a broker's AMQP listener."),
         };
-        let text = format!("Cannot reach {address} ({why}, tried {tries}). {what}");
+        let text = format!("Cannot reach {address} ({why} after {tries}). {what}");
         Error::new(Kind::Connection, "E-CONN-01", text).transient(None).caused_by(error)
     }
 }

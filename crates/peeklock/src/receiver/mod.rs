@@ -11,11 +11,12 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::Stream;
 use futures_util::future::{BoxFuture, join_all};
-use peeklock_client::Receiver as Link;
+use peeklock_client::{Receiver as Link, SequenceNumber};
 
 use crate::Outcome;
 use crate::delivery::{Delivery, Source};
 use crate::error::Error;
+use crate::requests;
 use crate::session::Session;
 use attach::{Plan, SessionWish};
 pub use builder::ReceiverBuilder;
@@ -194,6 +195,18 @@ impl Receiver {
             Err(error) if !error.is_transient() && error.code() != "E-CONN-03" => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Fetches deferred messages by their sequence numbers, in the mode and the session of this receiver.
+    pub async fn receive_deferred(&self, numbers: &[SequenceNumber]) -> Result<Vec<Delivery>, Error> {
+        let messages = match &self.source.session {
+            Some(session) => session.receive_deferred(numbers, self.plan.mode).await?,
+            None => {
+                requests::receive_deferred(&self.plan.connection, &self.plan.entity, numbers, self.plan.mode)
+                    .await?
+            }
+        };
+        Ok(messages.into_iter().map(|message| Delivery::fetched(message, &self.source)).collect())
     }
 
     /// Settles many messages with the same outcome and waits for all confirmations. Returns the first failure; the other messages are settled.

@@ -8,3 +8,4 @@ mod rig;
 mod sending;
 mod sessions;
 mod settling;
+mod transactions;

@@ -50,7 +50,7 @@ async fn a_broker_that_stays_away_is_an_error_with_tries_and_time() {
     assert_eq!((error.kind(), error.code(), error.is_transient()), (Kind::Connection, "E-CONN-01", true));
     let text = error.to_string();
     assert!(
-        text.starts_with("E-CONN-01 Cannot reach memory (connection refused, tried 3 times in "),
+        text.starts_with("E-CONN-01 Cannot reach memory (connection refused after 3 tries in "),
         "{text}"
     );
     assert!(text.contains("peeklock serve"), "{text}");

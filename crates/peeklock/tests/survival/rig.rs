@@ -44,6 +44,8 @@ pub(crate) struct Wire {
 
 struct WireState {
     bytes_left: usize,
+    /// Whether nothing arrives at the client any more.
+    is_mute: bool,
     wakers: Vec<Waker>,
 }
 
@@ -64,6 +66,10 @@ impl Wire {
             state.wakers.push(cx.waker().clone());
         }
         Ok(count.min(state.bytes_left))
+    }
+
+    fn is_mute(&self) -> bool {
+        self.state.lock().unwrap().is_mute
     }
 
     fn spend(&self, count: usize) {
@@ -125,6 +131,11 @@ impl Network {
         self.wires.lock().unwrap().drain(..).for_each(|wire| wire.cut());
     }
 
+    /// Lets nothing arrive at the clients any more, until the connections are cut.
+    pub(crate) fn mute(&self) {
+        self.wires.lock().unwrap().iter().for_each(|wire| wire.state.lock().unwrap().is_mute = true);
+    }
+
     /// Refuses all further connections, or accepts them again.
     pub(crate) fn set_down(&self, is_down: bool) {
         self.is_down.store(is_down, Ordering::Relaxed);
@@ -153,7 +164,9 @@ impl Network {
             Some(rng) => rng.usize(200..6_000),
             None => usize::MAX,
         };
-        let wire = Arc::new(Wire { state: Mutex::new(WireState { bytes_left, wakers: Vec::new() }) });
+        let wire = Arc::new(Wire {
+            state: Mutex::new(WireState { bytes_left, is_mute: false, wakers: Vec::new() }),
+        });
         self.wires.lock().unwrap().push(Arc::clone(&wire));
         Cable { stream: near, wire }
     }
@@ -192,6 +205,9 @@ impl AsyncRead for Cable {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let cable = self.get_mut();
         let room = cable.wire.pass(into.remaining(), cx)?;
+        if cable.wire.is_mute() {
+            return Poll::Pending;
+        }
         let mut bytes = vec![0; room];
         let mut part = ReadBuf::new(&mut bytes);
         let read = Pin::new(&mut cable.stream).poll_read(cx, &mut part);

@@ -106,3 +106,64 @@ async fn a_dropped_delivery_is_abandoned_at_once() {
     assert_eq!(delivery.message().delivery_count(), 2);
     delivery.complete().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_certain_only_while_the_lock_cannot_have_expired() {
+    for (wait, is_certain) in [(LOCK / 2, true), (LOCK + Duration::from_secs(1), false)] {
+        let settings = QueueSettings { lock_duration: LOCK, ..QueueSettings::default() };
+        let rig = Rig::with_queue("q", settings).await;
+        let client = rig.client().await;
+        let (_receiver, delivery) = one(&client).await;
+        rig.network.mute();
+        let completing = tokio::spawn(delivery.complete());
+        tokio::time::sleep(wait).await;
+        rig.network.cut();
+        let result = completing.await.unwrap();
+        if is_certain {
+            result.unwrap();
+        } else {
+            let error = result.unwrap_err();
+            assert_eq!((error.kind(), error.code()), (Kind::LockLost, "E-LOCK-02"));
+        }
+        assert_eq!(count(&client).await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deferred_message_is_fetched_and_settled_like_any_other() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let client = rig.client().await;
+    let (receiver, delivery) = one(&client).await;
+    let number = delivery.message().sequence_number().unwrap();
+    delivery.defer().await.unwrap();
+    rig.network.cut();
+    let mut fetched = client.receive_deferred("q", &[number]).await.unwrap();
+    // A dropped one is abandoned: it stays deferred and can be fetched again.
+    drop(fetched.pop().unwrap());
+    a_moment().await;
+    rig.network.cut();
+    let mut fetched = receiver.receive_deferred(&[number]).await.unwrap();
+    fetched.pop().unwrap().complete().await.unwrap();
+    assert_eq!(count(&client).await, 0);
+    assert_eq!(client.receive_deferred("q", &[number]).await.err().unwrap().kind(), Kind::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_deserialise_is_a_clear_error() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let client = rig.client().await;
+    let (_receiver, delivery) = one(&client).await;
+    let error = delivery.json::<u32>().unwrap_err();
+    assert_eq!((error.kind(), error.code()), (Kind::Malformed, "E-DATA-04"));
+    delivery.dead_letter("DeserializeFailed", &error.to_string()).await.unwrap();
+    let sender = client.sender("q").await.unwrap();
+    sender.send(Message::json(&7).unwrap()).await.unwrap();
+    let mut receiver = client.receiver("q").open().await.unwrap();
+    let delivery = receiver.next().await.unwrap().unwrap();
+    assert_eq!(delivery.json::<u32>().unwrap(), 7);
+    delivery.complete().await.unwrap();
+    let mut dead = client.receiver("q").dead_letter().open().await.unwrap();
+    let delivery = dead.next().await.unwrap().unwrap();
+    assert_eq!(delivery.message().dead_letter_reason(), Some("DeserializeFailed"));
+    delivery.complete().await.unwrap();
+}
