@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use peeklock::admin::Queue;
 use peeklock::testing::TestBroker;
-use peeklock::{Message, Sender};
+use peeklock::{Kind, Message, Sender};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -109,4 +109,44 @@ async fn settlements_are_delayed_until_the_lock_is_lost() {
     assert!(delivery.complete().await.is_err());
     broker.delay_settlements(Duration::ZERO);
     assert_eq!(broker.waiting("orders").await, 1);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_is_noticed_by_its_holder() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new()).await;
+    let client = broker.client().await;
+    send(&client.sender("orders").await.unwrap(), "a").await;
+    let mut receiver = client.receiver("orders").manual_credit().open().await.unwrap();
+    receiver.add_credit(1).await.unwrap();
+    let delivery = receiver.next().await.unwrap().unwrap();
+    broker.lose_lock(&delivery).await;
+    assert_eq!((broker.held_locks("orders").await, broker.waiting("orders").await), (0, 1));
+    assert_eq!(delivery.renew().await.unwrap_err().kind(), Kind::LockLost);
+    assert_eq!(delivery.complete().await.unwrap_err().kind(), Kind::LockLost);
+}
+
+#[tokio::test]
+async fn clients_continue_after_cut_and_refused_connections() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new()).await;
+    let client = broker.client().await;
+    let sender = client.sender("orders").await.unwrap();
+    let mut receiver = client.receiver("orders").open().await.unwrap();
+    for text in ["a", "b", "c"] {
+        broker.refuse_connections(true);
+        broker.cut_connections();
+        let sent = tokio::spawn({
+            let sender = sender.clone();
+            async move { send(&sender, text).await }
+        });
+        broker.advance(Duration::from_secs(5)).await;
+        assert!(!sent.is_finished(), "the broker cannot be reached");
+        broker.refuse_connections(false);
+        sent.await.unwrap();
+        let delivery = receiver.next().await.unwrap().unwrap();
+        assert_eq!(delivery.message().body_text(), text);
+        delivery.complete().await.unwrap();
+    }
+    assert!(broker.messages("orders").await.is_empty());
 }

@@ -33,6 +33,7 @@
 //! thread would see time jump meanwhile; work in [`tokio::task::spawn_blocking`] does not let time pass.
 
 mod clock;
+mod deliver;
 mod faults;
 mod inspect;
 
@@ -41,8 +42,9 @@ use std::time::Duration;
 
 use crate::admin::{Admin, Queue};
 use crate::embedded::Broker;
-use crate::{Client, Timestamp};
+use crate::{Client, Delivery, Dial, Outcome, Timestamp};
 use clock::VirtualClock;
+pub use deliver::{TestDelivery, deliver};
 use faults::Faults;
 
 /// A broker in memory on virtual time. It ends when it and its clients are dropped.
@@ -115,6 +117,16 @@ impl TestBroker {
     /// Sets whether connections are refused. Open connections stay; see [`TestBroker::cut_connections`].
     pub fn refuse_connections(&self, refuses: bool) {
         self.faults.refuse(refuses);
+    }
+
+    /// Ends the lock on a message as if it had expired. The delivery counts, and the message is available again. Its holder learns it with the
+    /// next renewal or settlement. Not for queues with sessions, whose locks belong to the session.
+    pub async fn lose_lock(&self, delivery: &Delivery) {
+        let Some(token) = delivery.lock_token() else { return };
+        let connection = expect("connect", self.broker.dial().dial().await);
+        let lost = connection.settle(delivery.entity(), &[token], Outcome::Abandon).await;
+        expect("end the lock", lost);
+        connection.close().await;
     }
 
     /// Sets the time that a settlement takes from a client to the broker. What the client sends after it on the same connection waits, too.
