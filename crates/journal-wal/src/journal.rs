@@ -12,6 +12,7 @@ use peeklock_types::{CommitGroupNumber, Placement, ShardId};
 
 use crate::cold::ColdStore;
 use crate::config::WalConfig;
+use crate::desk::Desk;
 use crate::disk::{DirectoryLock, Disk, RealDisk, is_no_room};
 use crate::keeper::{Fill, Filling, Keeper, prepare_segment};
 use crate::layout::{Layout, number_in, text};
@@ -38,6 +39,8 @@ pub struct WalJournal {
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) pools: Pools,
+    /// Runs the writer, unless a driver does.
+    pub(crate) desk: Option<Arc<Desk>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     lock: Mutex<Option<DirectoryLock>>,
 }
@@ -76,8 +79,12 @@ impl WalJournal {
         let keeper = Keeper::new(Arc::clone(&shared));
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         threads.push(named("wal-keeper").spawn(|| keeper.run()).map_err(spawned("starting a keeper for"))?);
-        threads.push(named("wal-writer").spawn(|| writer.run()).map_err(spawned("starting a writer for"))?);
-        Ok(Self::assemble(shared, pools, threads, lock))
+        let desk = Arc::new(Desk::new(Arc::clone(&shared), writer));
+        let writing = Arc::clone(&desk);
+        threads.push(
+            named("wal-writer").spawn(move || writing.run()).map_err(spawned("starting a writer for"))?,
+        );
+        Ok(Self::assemble(shared, pools, Some(desk), threads, lock))
     }
 
     /// Opens a journal without threads. It works only when the driver is called, so that a simulated run is repeatable.
@@ -88,7 +95,7 @@ impl WalJournal {
     ) -> Result<(Self, Driver), OpenError> {
         let Opened { shared, writer, lock } = prepare(disk, directory, config)?;
         let driver = Driver::new(Arc::clone(&shared), writer, Keeper::new(Arc::clone(&shared)));
-        Ok((Self::assemble(shared, Pools::inline(), Vec::new(), lock), driver))
+        Ok((Self::assemble(shared, Pools::inline(), None, Vec::new(), lock), driver))
     }
 
     /// Opens a journal without threads, in which reading and moving bodies also wait for the caller. They then take
@@ -102,17 +109,18 @@ impl WalJournal {
         let driver = Driver::new(Arc::clone(&shared), writer, Keeper::new(Arc::clone(&shared)));
         let (pools, works) = Pools::handed_over();
         let [reads, moves, gathers] = works.map(|jobs| Work { jobs });
-        Ok((Self::assemble(shared, pools, Vec::new(), lock), driver, Chores { reads, moves, gathers }))
+        Ok((Self::assemble(shared, pools, None, Vec::new(), lock), driver, Chores { reads, moves, gathers }))
     }
 
     fn assemble(
         shared: Arc<Shared>,
         pools: Pools,
+        desk: Option<Arc<Desk>>,
         threads: Vec<JoinHandle<()>>,
         lock: DirectoryLock,
     ) -> Self {
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        WalJournal { handle: Arc::new(Handle { shared, pools, threads, lock }) }
+        WalJournal { handle: Arc::new(Handle { shared, pools, desk, threads, lock }) }
     }
 
     /// Returns the id of the process that has, or last had, the directory open.
@@ -158,6 +166,9 @@ impl Handle {
         for thread in threads.drain(..) {
             // A thread that panicked has already stopped the journal.
             let _ = thread.join();
+        }
+        if let Some(desk) = &self.desk {
+            desk.wait_until_free();
         }
         self.shared.stop("the journal is closed".to_owned());
         *locked(&self.lock) = None;

@@ -5,6 +5,7 @@
 mod buffers;
 mod cold;
 mod config;
+mod desk;
 pub mod disk;
 mod fetch;
 mod format;

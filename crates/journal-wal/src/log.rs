@@ -20,7 +20,7 @@ use crate::large::WalLargeBodies;
 use crate::layout::text;
 use crate::moving::Unclaimed;
 use crate::pool::Pool;
-use crate::queue::Pending;
+use crate::queue::{Pending, Turn};
 use crate::shard::{Progress, Shard, SnapshotMark};
 use crate::shared::{Shared, lower};
 use crate::snapshot::Draft;
@@ -91,6 +91,15 @@ impl WalLog {
         })
     }
 
+    fn take_over(&mut self, payload: Payload, is_alone: bool) -> Result<CommitGroupNumber, AppendError> {
+        self.shared().check()?;
+        let head = self.head(&payload)?;
+        self.hand_over(head, payload, is_alone)?;
+        self.chain = head.chain();
+        self.next = head.number.next();
+        Ok(head.number)
+    }
+
     fn move_each(&self, bodies: Vec<StoredBody>) -> oneshot::Receiver<Result<Unclaimed, ReadError>> {
         let (shared, shard, epoch) = (Arc::clone(&self.handle.shared), Arc::clone(&self.shard), self.epoch);
         self.handle.pools.movers.run(move || moving::move_each(&shared, &shard, epoch, &bodies))
@@ -109,7 +118,7 @@ impl WalLog {
 
     /// Checks the fence and queues the group under one lock, so that no group of an earlier owner is queued after a
     /// later open.
-    fn hand_over(&self, head: GroupHead, payload: Payload) -> Result<(), Poisoned> {
+    fn hand_over(&self, head: GroupHead, payload: Payload, is_alone: bool) -> Result<(), Poisoned> {
         let queue = &self.shared().queue;
         let mut state = locked(&queue.state);
         if state.closing {
@@ -121,10 +130,14 @@ impl WalLog {
         }
         books.hand_over(head.number, head.chain(), payload.clone());
         drop(books);
-        let asleep = queue.push(&mut state, Pending { shard: Arc::clone(&self.shard), head, payload });
+        let pending = Pending { shard: Arc::clone(&self.shard), head, payload };
+        let desk = self.handle.desk.as_deref().filter(|desk| is_alone && desk.can_lend());
+        let turn = queue.push(&mut state, pending, desk.is_some());
         drop(state);
-        if asleep {
-            queue.wake_writer();
+        match (turn, desk) {
+            (Turn::Busy, _) => {}
+            (Turn::Owner, Some(desk)) => desk.write_here(),
+            (Turn::Writer | Turn::Owner, _) => queue.wake_writer(),
         }
         Ok(())
     }
@@ -149,12 +162,11 @@ impl Log for WalLog {
     }
 
     fn append(&mut self, payload: Payload) -> Result<CommitGroupNumber, AppendError> {
-        self.shared().check()?;
-        let head = self.head(&payload)?;
-        self.hand_over(head, payload)?;
-        self.chain = head.chain();
-        self.next = head.number.next();
-        Ok(head.number)
+        self.take_over(payload, false)
+    }
+
+    fn append_alone(&mut self, payload: Payload) -> Result<CommitGroupNumber, AppendError> {
+        self.take_over(payload, true)
     }
 
     fn watermark(&self) -> CommitGroupNumber {

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use peeklock_journal::{GroupHead, Payload};
 use tokio::sync::Notify;
 
+use crate::desk::{Lending, Look};
 use crate::frame::frame_bytes;
 use crate::locked;
 use crate::shard::Shard;
@@ -42,6 +44,18 @@ pub(crate) struct QueueState {
     asleep: bool,
     /// Whether a segment was added.
     poked: bool,
+    lending: Lending,
+}
+
+/// The thread that writes a queued group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A thread that writes already, and takes the group after that.
+    Busy,
+    /// The writer's thread, which the caller must wake.
+    Writer,
+    /// The caller.
+    Owner,
 }
 
 impl Queue {
@@ -51,18 +65,34 @@ impl Queue {
         !self.stalled.load(Ordering::Relaxed) && after <= backlog_bytes_max as u64
     }
 
-    /// Adds a group. The caller holds the lock of `state`, so that its checks are still valid. Returns whether the
-    /// caller must wake the writer.
+    /// Adds a group. The caller holds the lock of `state`, so that its checks are still valid. With `may_block`, the
+    /// caller can write it.
     #[must_use]
-    pub(crate) fn push(&self, state: &mut QueueState, pending: Pending) -> bool {
+    pub(crate) fn push(&self, state: &mut QueueState, pending: Pending, may_block: bool) -> Turn {
         self.backlog_bytes.fetch_add(pending.frame_bytes(), Ordering::Relaxed);
+        let shard = pending.shard.id;
         state.waiting.push_back(pending);
-        std::mem::take(&mut state.asleep)
+        let was_asleep = std::mem::take(&mut state.asleep);
+        if state.lending.note(shard, may_block && was_asleep) {
+            Turn::Owner
+        } else if was_asleep {
+            Turn::Writer
+        } else {
+            Turn::Busy
+        }
     }
 
     pub(crate) fn wake_writer(&self) {
         self.changed.notify_one();
         self.arrived.notify_one();
+    }
+
+    /// Notes that an owner no longer writes. Returns whether groups wait, so that the writer must be woken.
+    pub(crate) fn owner_wrote(&self, was_slow: bool) -> bool {
+        let mut state = locked(&self.state);
+        state.lending.ended(was_slow);
+        state.asleep = state.waiting.is_empty() && !state.closing;
+        !state.asleep
     }
 
     pub(crate) fn landed(&self, bytes: u64) {
@@ -80,14 +110,34 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Sleeps until a group waits. Returns `false` if no group waits and the journal closes.
-    pub(crate) fn wait_for_group(&self) -> bool {
+    /// Sleeps until a group waits. Returns `false` if no group waits and the journal closes. Calls `on_overdue` when an
+    /// owner writes for a long time.
+    pub(crate) fn wait_for_group(&self, on_overdue: impl Fn()) -> bool {
         let mut state = locked(&self.state);
-        while state.waiting.is_empty() && !state.closing {
-            state.asleep = true;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        // An owner that writes wakes this thread afterwards if groups wait.
+        while (state.waiting.is_empty() || state.lending.is_writing()) && !state.closing {
+            state.asleep = !state.lending.is_writing();
+            let look_after = state.lending.start_watch();
+            let timed_out;
+            (state, timed_out) = self.wait(state, look_after);
+            if timed_out && state.lending.look() == Look::Overdue {
+                on_overdue();
+            }
         }
         !state.waiting.is_empty()
+    }
+
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, QueueState>,
+        at_most: Option<Duration>,
+    ) -> (MutexGuard<'a, QueueState>, bool) {
+        let Some(at_most) = at_most else {
+            return (self.changed.wait(state).unwrap_or_else(PoisonError::into_inner), false);
+        };
+        let waited = self.changed.wait_timeout(state, at_most);
+        let (state, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        (state, result.timed_out())
     }
 
     /// Like [`Queue::wait_for_group`], for a writer without a thread.

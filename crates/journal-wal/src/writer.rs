@@ -1,7 +1,7 @@
 //! The writer takes all waiting groups, writes them as one commit, syncs, and raises the watermarks.
 //!
-//! In a broker it has a thread; a simulation calls [`Writer::step`]. It writes a commit only after the one before it is
-//! durable, so that recovery can distinguish a torn end from damage.
+//! In a broker a [`Desk`](crate::desk::Desk) runs it; a simulation calls [`Writer::step`]. It writes a commit only after
+//! the one before it is durable, so that recovery can distinguish a torn end from damage.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
@@ -19,7 +19,7 @@ use crate::queue::Pending;
 use crate::ring::RingSegment;
 use crate::segment::{Link, Place, Segment, SegmentHeader};
 use crate::shard::Shard;
-use crate::shared::{Shared, StopOnPanic};
+use crate::shared::Shared;
 
 /// The keeper checks the free space after this many commits, even if no segment was filled.
 const COMMITS_PER_LOOK: u64 = 256;
@@ -84,29 +84,6 @@ impl Writer {
             hot: VecDeque::new(),
             hot_bytes: 0,
             scratch: Vec::new(),
-        }
-    }
-
-    /// Works until the journal closes and no group waits.
-    pub(crate) fn run(mut self) {
-        let _alarm = StopOnPanic { shared: Arc::clone(&self.shared), who: "the writer" };
-        loop {
-            let go_on = match self.step() {
-                Step::Committed => true,
-                Step::Idle => self.shared.queue.wait_for_group(),
-                Step::Stalled => self.shared.queue.wait_for_segment(),
-                Step::Stopped => false,
-            };
-            if !go_on {
-                return self.give_up_rest();
-            }
-        }
-    }
-
-    /// Stops the journal if groups are left that were never written, so that their owners do not wait for them.
-    fn give_up_rest(&self) {
-        if !locked(&self.shared.queue.state).waiting.is_empty() {
-            self.shared.stop("the journal was closed before everything could be written".to_owned());
         }
     }
 

@@ -141,6 +141,11 @@ pub trait Log: Send + 'static {
     /// number will be used by the next group.
     fn append(&mut self, payload: Payload) -> Result<CommitGroupNumber, AppendError>;
 
+    /// Takes over one commit group like [`Log::append`], from an owner that has nothing else to do until the group is
+    /// durable. The log may block the calling thread while it writes the group, which is faster than a wait for
+    /// [`Log::durable`] in another thread.
+    fn append_alone(&mut self, payload: Payload) -> Result<CommitGroupNumber, AppendError>;
+
     /// Returns the newest durable group, or [`CommitGroupNumber::NONE`].
     fn watermark(&self) -> CommitGroupNumber;
 

@@ -336,6 +336,10 @@ impl Log for MemoryLog {
         locked(&self.shard.state).last().next()
     }
 
+    fn append_alone(&mut self, payload: Payload) -> Result<CommitGroupNumber, AppendError> {
+        self.append(payload)
+    }
+
     fn append(&mut self, payload: Payload) -> Result<CommitGroupNumber, AppendError> {
         if payload.len() > GROUP_BYTES_MAX {
             return Err(AppendError::TooLarge { size_bytes: payload.len(), limit_bytes: GROUP_BYTES_MAX });

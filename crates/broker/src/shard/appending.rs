@@ -7,6 +7,9 @@ use peeklock_types::CommitGroupNumber;
 
 use super::Failure;
 
+/// The largest commit group for which a shard lets the log block it.
+const ALONE_BYTES_MAX: usize = 64 * 1024;
+
 pub(crate) struct Appending {
     /// Commit groups that are not appended yet, usually because the log had no room.
     finished: VecDeque<Payload>,
@@ -23,10 +26,14 @@ impl Appending {
         self.finished.push_back(group);
     }
 
-    /// Appends the finished commit groups in order, until the log has no room.
-    pub(crate) fn append_to<L: Log>(&mut self, log: &mut L) -> Result<(), Failure> {
+    /// Appends the finished commit groups in order, until the log has no room. With `is_alone`, the shard has nothing
+    /// else to do, so the log may block it while it writes a small group.
+    pub(crate) fn append_to<L: Log>(&mut self, log: &mut L, is_alone: bool) -> Result<(), Failure> {
         while let Some(payload) = self.finished.front() {
-            match log.append(payload.clone()) {
+            let is_alone = is_alone && self.finished.len() == 1 && payload.len() <= ALONE_BYTES_MAX;
+            let payload = payload.clone();
+            let appended = if is_alone { log.append_alone(payload) } else { log.append(payload) };
+            match appended {
                 Ok(number) => self.appended = number,
                 Err(AppendError::Busy) => return Ok(()),
                 Err(AppendError::Poisoned(poisoned)) => return Err(poisoned.into()),

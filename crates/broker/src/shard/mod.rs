@@ -6,6 +6,7 @@
 
 mod appending;
 pub(crate) mod commit_group;
+mod company;
 pub(crate) mod damage;
 mod held;
 pub(crate) mod housekeeping;
@@ -41,6 +42,7 @@ use crate::shard::outgoing::{Effect, Outgoing};
 use crate::shard::reading::Reading;
 use crate::shard::state::State;
 use appending::Appending;
+use company::Company;
 pub use damage::Damage;
 use held::{Cleanup, HeldEffects};
 use receivers::Receivers;
@@ -93,6 +95,7 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) hub_output: peeklock_hubs::Output,
     pub(crate) group: CommitGroupBuilder,
     pub(crate) appending: Appending,
+    company: Company,
     /// Whether messages may be waiting for receivers with credit, because the log had no room for the locks.
     owes_delivery: bool,
     pub(crate) held: HeldEffects,
@@ -137,6 +140,7 @@ impl<L: Log> Shard<L> {
             hub_output: peeklock_hubs::Output::default(),
             group: CommitGroupBuilder::new(log.next_group()),
             appending,
+            company: Company::default(),
             owes_delivery: false,
             held: HeldEffects::default(),
             sampled_at: Timestamp::ZERO,
@@ -205,6 +209,7 @@ impl<L: Log> Shard<L> {
                 count = self.incoming.recv_many(&mut taken, ROUND_BATCHES_MAX), if open && is_free && waiting.is_empty() => {
                     open = count > 0;
                     self.take_more(&mut taken).await;
+                    self.company.note(taken.iter().map(|envelope| (envelope.peer.id, envelope.batch.answer_count())));
                     waiting.extend(taken.drain(..));
                     self.round(&mut waiting)?;
                     // Neither readers that catch up nor a stream of requests may starve the other.
@@ -400,7 +405,7 @@ impl<L: Log> Shard<L> {
             let payload = self.group.finish();
             self.appending.push(payload);
         }
-        self.appending.append_to(&mut self.log)
+        self.appending.append_to(&mut self.log, self.company.is_one())
     }
 
     pub(crate) fn hold(&mut self) {

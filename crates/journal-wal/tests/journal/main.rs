@@ -1,6 +1,7 @@
 //! Tests of the journal on files and on a simulated disk.
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
+mod alone;
 mod conformance;
 mod crash;
 mod damage;
