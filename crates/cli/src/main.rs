@@ -36,7 +36,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use tikv_jemallocator::Jemalloc;
 use tracing_subscriber::EnvFilter;
+
+/// Replaces the allocator of glibc, which takes a lock for memory that another thread has allocated. Batches and replies
+/// change threads, so with many queues the threads would wait for each other.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// The Service Bus and Event Hubs that you can own: a broker for Azure SDKs, and tools to use one.
 #[derive(Parser)]
