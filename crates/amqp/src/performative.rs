@@ -41,6 +41,16 @@ pub enum ReceiverSettleMode {
     Second,
 }
 
+impl ReceiverSettleMode {
+    /// Returns the number of the mode on the wire.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::First => 0,
+            Self::Second => 1,
+        }
+    }
+}
+
 /// A delivery tag, kept inline: AMQP 1.0 §2.8.7 allows 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeliveryTag {
@@ -70,6 +80,11 @@ impl DeliveryTag {
 
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// Returns the bytes, followed by zeros, and their number.
+    pub(crate) fn padded(&self) -> ([u8; Self::LEN_MAX], usize) {
+        (self.bytes, self.len.into())
     }
 }
 

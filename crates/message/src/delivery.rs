@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use peeklock_amqp::codec::{CompoundWriter, STRING8, put_counted, put_descriptor, section};
+use peeklock_amqp::codec::{CompoundWriter, STRING8, Short, put_counted, put_descriptor, section};
 use peeklock_amqp::{DecodeError, Decoder, Encode, Problem, Properties, RawMap, RawValue, Sections, Value};
 
 use crate::lifetime::{FIELDS_BEFORE_EXPIRY, Lifetime, time_to_live_ms, times};
@@ -12,17 +12,34 @@ use crate::stored::{StoredMessage, put_raw};
 const FRONT_LEN_MAX: usize = 288;
 
 // Keys as encoded symbols, each with the format code of the value that follows it.
-const LOCK_TOKEN: &[u8] = b"\xa3\x10x-opt-lock-token\x98";
-const SEQUENCE_NUMBER: &[u8] = b"\xa3\x15x-opt-sequence-number\x81";
-const ENQUEUED_TIME: &[u8] = b"\xa3\x13x-opt-enqueued-time\x83";
-const LOCKED_UNTIL: &[u8] = b"\xa3\x12x-opt-locked-until\x83";
-const MESSAGE_STATE: &[u8] = b"\xa3\x13x-opt-message-state";
-const ENQUEUE_SEQUENCE_NUMBER: &[u8] = b"\xa3\x1dx-opt-enqueue-sequence-number\x81";
+const LOCK_TOKEN: &[u8; 19] = b"\xa3\x10x-opt-lock-token\x98";
+const SEQUENCE_NUMBER: &[u8; 24] = b"\xa3\x15x-opt-sequence-number\x81";
+const ENQUEUED_TIME: &[u8; 22] = b"\xa3\x13x-opt-enqueued-time\x83";
+const LOCKED_UNTIL: &[u8; 21] = b"\xa3\x12x-opt-locked-until\x83";
+const MESSAGE_STATE: &[u8; 21] = b"\xa3\x13x-opt-message-state";
+const ENQUEUE_SEQUENCE_NUMBER: &[u8; 32] = b"\xa3\x1dx-opt-enqueue-sequence-number\x81";
 const DEAD_LETTER_SOURCE: &[u8] = b"\xa3\x17x-opt-deadletter-source";
 const CLASS: &[u8] = b"\xa3\x14x-opt-peeklock-class";
 const TENANT: &[u8] = b"\xa3\x15x-opt-peeklock-tenant";
 
 const EMPTY_LIST: &[u8] = &[0x45];
+
+/// Descriptor and list (6), and the largest encodings of the five fields.
+const HEADER_LEN_MAX: usize = 6 + 1 + 2 + 5 + 1 + 5;
+const LOCK_TOKEN_PAIR_LEN: usize = LOCK_TOKEN.len() + 16;
+/// The broker's annotations apart from texts: four longs and the state.
+const ANNOTATIONS_LEN_MAX: usize = SEQUENCE_NUMBER.len()
+    + ENQUEUED_TIME.len()
+    + LOCKED_UNTIL.len()
+    + ENQUEUE_SEQUENCE_NUMBER.len()
+    + 4 * 8
+    + MESSAGE_STATE.len()
+    + 5;
+/// The descriptor and the larger header of a map.
+const MAP_HEAD_LEN_MAX: usize = 3 + 9;
+/// The three sections that the broker writes.
+const SHORT_LEN_MAX: usize =
+    HEADER_LEN_MAX + MAP_HEAD_LEN_MAX + LOCK_TOKEN_PAIR_LEN + MAP_HEAD_LEN_MAX + ANNOTATIONS_LEN_MAX;
 
 /// The values that the broker adds to one delivery of a message.
 #[derive(Debug, Clone, Copy, Default)]
@@ -101,9 +118,11 @@ impl<'a> StoredMessage<'a> {
         let start = out.len();
         let annotations_len = self.raw_annotations().entries.len();
         out.reserve(FRONT_LEN_MAX + annotations_len + self.raw_delivery_annotations().entries.len());
-        self.put_header(out, stamp);
-        self.put_delivery_annotations(out, stamp.lock_token.as_ref());
-        self.put_annotations(out, stamp);
+        let mut front = Front { short: Short::new(), out };
+        self.put_header(&mut front.short, stamp);
+        self.put_delivery_annotations(&mut front, stamp.lock_token.as_ref());
+        self.put_annotations(&mut front, stamp);
+        front.flush();
         self.put_bare(out, stamp).inspect_err(|_| out.truncate(start))
     }
 
@@ -178,64 +197,61 @@ impl<'a> StoredMessage<'a> {
         Ok(self.bare().get(properties.map_or(0, |(_, end)| end)..).unwrap_or_default())
     }
 
-    fn put_header(&self, out: &mut BytesMut, stamp: &Stamp<'_>) {
-        put_descriptor(out, section::HEADER);
-        let list = CompoundWriter::list(out);
-        self.durable.encode(out);
-        self.priority.encode(out);
-        stamp.lifetime.map(|lifetime| lifetime.header_ttl_ms()).or(self.ttl_ms).encode(out);
-        self.first_acquirer.encode(out);
-        stamp.delivery_count.encode(out);
-        list.finish(out, 5);
+    fn put_header(&self, front: &mut Short<SHORT_LEN_MAX>, stamp: &Stamp<'_>) {
+        let start = front.begin_composite(section::HEADER, 5);
+        front.put_bool(self.durable);
+        front.put_ubyte(self.priority);
+        front.put_uint(stamp.lifetime.map(|lifetime| lifetime.header_ttl_ms()).or(self.ttl_ms));
+        front.put_bool(self.first_acquirer);
+        front.put_uint(Some(stamp.delivery_count));
+        front.finish_composite(start);
     }
 
     /// Appends the broker's lock token and the sender's delivery annotations.
-    fn put_delivery_annotations(&self, out: &mut BytesMut, lock_token: Option<&[u8; 16]>) {
+    fn put_delivery_annotations(&self, front: &mut Front<'_>, lock_token: Option<&[u8; 16]>) {
         let senders = self.raw_delivery_annotations();
         if lock_token.is_none() && senders.count == 0 {
             return;
         }
-        put_descriptor(out, section::DELIVERY_ANNOTATIONS);
-        let map = CompoundWriter::map(out);
+        let mut own = Short::<LOCK_TOKEN_PAIR_LEN>::new();
         if let Some(token) = lock_token {
-            out.put_slice(LOCK_TOKEN);
-            out.put_slice(token);
+            own.put(*LOCK_TOKEN);
+            own.put(*token);
         }
-        out.put_slice(senders.entries);
-        map.finish(out, (usize::from(senders.count) + usize::from(lock_token.is_some())) * 2);
+        let count = usize::from(senders.count) + usize::from(lock_token.is_some());
+        front.put_map(section::DELIVERY_ANNOTATIONS, count, &own, [&[], senders.entries]);
     }
 
-    fn put_annotations(&self, out: &mut BytesMut, stamp: &Stamp<'_>) {
+    fn put_annotations(&self, front: &mut Front<'_>, stamp: &Stamp<'_>) {
         let senders = self.raw_annotations();
-        put_descriptor(out, section::MESSAGE_ANNOTATIONS);
-        let map = CompoundWriter::map(out);
+        let mut own = Short::<ANNOTATIONS_LEN_MAX>::new();
         let mut count = usize::from(senders.count) + 2;
-        put_long(out, SEQUENCE_NUMBER, stamp.sequence_number);
-        put_long(out, ENQUEUED_TIME, stamp.enqueued_at_ms);
+        put_long(&mut own, *SEQUENCE_NUMBER, stamp.sequence_number);
+        put_long(&mut own, *ENQUEUED_TIME, stamp.enqueued_at_ms);
         if let Some(until) = stamp.locked_until_ms {
-            put_long(out, LOCKED_UNTIL, until);
+            put_long(&mut own, *LOCKED_UNTIL, until);
             count += 1;
         }
         if stamp.message_state != 0 {
-            out.put_slice(MESSAGE_STATE);
-            Value::Int(stamp.message_state).encode(out);
+            own.put(*MESSAGE_STATE);
+            own.put_int(stamp.message_state);
             count += 1;
         }
         if stamp.enqueue_sequence_number != 0 {
-            put_long(out, ENQUEUE_SEQUENCE_NUMBER, stamp.enqueue_sequence_number);
+            put_long(&mut own, *ENQUEUE_SEQUENCE_NUMBER, stamp.enqueue_sequence_number);
             count += 1;
         }
         let texts =
             [(DEAD_LETTER_SOURCE, stamp.dead_letter_source), (CLASS, stamp.class), (TENANT, stamp.tenant)];
+        let mut encoded = BytesMut::new();
         for (key, text) in texts {
             if let Some(text) = text {
-                out.put_slice(key);
-                put_counted(out, STRING8, text.as_bytes());
+                encoded.put_slice(key);
+                put_counted(&mut encoded, STRING8, text.as_bytes());
                 count += 1;
             }
         }
-        out.put_slice(senders.entries);
-        map.finish(out, count * 2);
+        front.put_map(section::MESSAGE_ANNOTATIONS, count, &own, [&encoded, senders.entries]);
     }
 
     /// Appends the sections in front of the body, with the patch merged into the application properties, and returns
@@ -313,7 +329,31 @@ fn put_properties(
     Ok(())
 }
 
-fn put_long(out: &mut BytesMut, key_and_code: &[u8], value: i64) {
-    out.put_slice(key_and_code);
-    out.put_i64(value);
+/// The sections in front of a message: parts of limited length are composed on the stack.
+struct Front<'o> {
+    short: Short<SHORT_LEN_MAX>,
+    out: &'o mut BytesMut,
+}
+
+impl Front<'_> {
+    /// Puts a section that is a map with `count` pairs: own ones, followed by encoded ones of any length.
+    fn put_map<const LEN: usize>(&mut self, code: u8, count: usize, own: &Short<LEN>, others: [&[u8]; 2]) {
+        let others_len: usize = others.iter().map(|part| part.len()).sum();
+        self.short.put_map(code, own.as_slice().len() + others_len, count * 2);
+        self.short.append(own);
+        for part in others.into_iter().filter(|part| !part.is_empty()) {
+            self.flush();
+            self.out.put_slice(part);
+        }
+    }
+
+    fn flush(&mut self) {
+        self.out.put_slice(self.short.as_slice());
+        self.short.clear();
+    }
+}
+
+fn put_long<const LEN: usize, const N: usize>(own: &mut Short<N>, key_and_code: [u8; LEN], value: i64) {
+    own.put(key_and_code);
+    own.put(value.to_be_bytes());
 }

@@ -282,4 +282,14 @@ impl Compound<'_> {
         self.count -= 1;
         !decoder.take_null()
     }
+
+    /// Reads the format code of the next field. Returns `None` if the field is missing or null.
+    #[inline]
+    pub(crate) fn next_code(&mut self, decoder: &mut Decoder<'_>) -> Result<Option<u8>, DecodeError> {
+        if self.count == 0 {
+            return Ok(None);
+        }
+        self.count -= 1;
+        Ok(Some(decoder.byte()?).filter(|code| *code != c::NULL))
+    }
 }

@@ -289,11 +289,7 @@ impl Encode for SenderSettleMode {
 
 impl Encode for ReceiverSettleMode {
     fn encode(&self, out: &mut BytesMut) {
-        let mode: u8 = match self {
-            Self::First => 0,
-            Self::Second => 1,
-        };
-        mode.encode(out);
+        self.code().encode(out);
     }
 }
 

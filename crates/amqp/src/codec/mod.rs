@@ -12,6 +12,7 @@ mod encode;
 mod encode_value;
 mod error;
 mod hot;
+mod short;
 mod unions;
 
 pub use constructor::{BINARY8, BINARY32, DESCRIBED, LIST0, LIST8, LIST32, NULL, STRING8, Width, width};
@@ -21,6 +22,7 @@ pub use decoder::{Compound, DEPTH_MAX, Decoder, VALUES_MAX, ZERO_WIDTH_ELEMENTS_
 pub use descriptor::section;
 pub use encode::{CompoundWriter, Encode, length_u32, put_counted, put_descriptor};
 pub use error::{DecodeError, Problem};
+pub use short::Short;
 
 pub(crate) use composite::composite;
 pub(crate) use constructor::SYMBOL8;
