@@ -41,12 +41,13 @@ pub fn store(
         Some(_) => None,
         None => Some(write_hex(new_id(), &mut digits)),
     };
-    let mut scanned = Scanned::read(&sections, properties, now, needs)?;
-    if needs.view {
-        scanned.attributes.view = Some(checked(scanned.view(new_id, Some(payload.len()))?)?);
-    }
+    let scanned = Scanned::read(&sections, &properties, now)?;
+    let view = match needs.view {
+        true => Some(checked(scanned.view(new_id, Some(payload.len()))?)?),
+        false => None,
+    };
     StoredMessage::encode_read(out, &sections, (&scanned.header, &properties), new_id)?;
-    Ok(scanned.attributes())
+    scanned.attributes(needs, view)
 }
 
 /// Returns the attributes of a large message whose front was received. [`LargeMessage`](crate::LargeMessage) stores the
@@ -59,60 +60,70 @@ pub fn describe_front(
 ) -> Result<Option<Box<Attributes>>, StoreError> {
     let sections = Sections::scan(front)?;
     let properties = sections.properties()?;
-    let mut scanned = Scanned::read(&sections, properties, now, needs)?;
+    let scanned = Scanned::read(&sections, &properties, now)?;
     let view = checked(scanned.view(properties.message_id.is_none().then_some(new_id), None)?);
     // The queue may get an order before the upload ends, and the front of a large message is decoded only once.
-    scanned.attributes.view = if needs.view { Some(view?) } else { view.ok() };
-    Ok(scanned.attributes())
+    let view = if needs.view { Some(view?) } else { view.ok() };
+    scanned.attributes(needs, view)
 }
 
 /// A message whose sections were scanned once.
 struct Scanned<'s, 'a> {
     sections: &'s Sections<'a>,
-    properties: PropertiesRef<'a>,
+    properties: &'s PropertiesRef<'a>,
     annotations: RawMap<'a>,
     header: Header,
     now: Timestamp,
-    attributes: Attributes,
+    time_to_live: Option<Duration>,
+    scheduled_for: Option<Timestamp>,
 }
 
 impl<'s, 'a> Scanned<'s, 'a> {
     fn read(
         sections: &'s Sections<'a>,
-        properties: PropertiesRef<'a>,
+        properties: &'s PropertiesRef<'a>,
         now: Timestamp,
-        needs: Needs,
     ) -> Result<Self, StoreError> {
         check_message_id(properties.message_id)?;
         let header = sections.header()?;
         let annotations = sections.message_annotations()?;
-        let attributes = Attributes {
-            session: properties.group_id.map(SessionId::parse).transpose()?,
-            time_to_live: time_to_live(&header, &properties),
-            scheduled_for: scheduled_for(&annotations)?.filter(|due| *due > now),
-            message_id: properties.message_id.filter(|_| needs.message_id).map(id_bytes),
-            ..Attributes::default()
-        };
-        Ok(Scanned { sections, properties, annotations, header, now, attributes })
+        let time_to_live = time_to_live(&header, properties);
+        let scheduled_for = scheduled_for(&annotations)?.filter(|due| *due > now);
+        Ok(Scanned { sections, properties, annotations, header, now, time_to_live, scheduled_for })
     }
 
     /// Returns the view for filters and orders. `new_id` replaces an id that the sender omitted.
     fn view(&self, new_id: Option<&str>, size_bytes: Option<usize>) -> Result<Bytes, StoreError> {
         let parts = Parts {
-            properties: self.properties,
+            properties: *self.properties,
             new_id,
             application_properties: self.sections.application_properties()?,
             annotations: self.annotations,
             priority: self.header.priority,
-            time_to_live: self.attributes.time_to_live,
+            time_to_live: self.time_to_live,
             enqueued_at: Some(self.now),
             size_bytes,
         };
         Ok(view(&parts)?)
     }
 
-    fn attributes(self) -> Option<Box<Attributes>> {
-        (!self.attributes.is_empty()).then(|| Box::new(self.attributes))
+    /// Returns the attributes, unless there are none.
+    fn attributes(&self, needs: Needs, view: Option<Bytes>) -> Result<Option<Box<Attributes>>, StoreError> {
+        let session = self.properties.group_id.map(SessionId::parse).transpose()?;
+        let message_id = self.properties.message_id.filter(|_| needs.message_id).map(id_bytes);
+        let (time_to_live, scheduled_for) = (self.time_to_live, self.scheduled_for);
+        // The struct has hundreds of bytes, so it is not built for a message without attributes.
+        if session.is_none()
+            && message_id.is_none()
+            && time_to_live.is_none()
+            && scheduled_for.is_none()
+            && view.is_none()
+        {
+            return Ok(None);
+        }
+        let attributes =
+            Attributes { session, time_to_live, scheduled_for, message_id, view, ..Attributes::default() };
+        Ok(Some(Box::new(attributes)))
     }
 }
 
@@ -137,6 +148,8 @@ fn write_hex(number: u128, digits: &mut [u8; 32]) -> &str {
 
 fn check_message_id(id: Option<MessageIdRef<'_>>) -> Result<(), StoreError> {
     let char_count = match id {
+        // A character has at least one byte.
+        Some(MessageIdRef::String(text)) if text.len() <= limits::MESSAGE_ID_CHARS_MAX => return Ok(()),
         Some(MessageIdRef::String(text)) => text.chars().count(),
         Some(MessageIdRef::Binary(bytes)) => bytes.len(),
         _ => 0,

@@ -184,7 +184,18 @@ impl<'a> Entries<'a> {
 impl<'a> Iterator for Entries<'a> {
     type Item = Result<Pair<'a>, DecodeError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
+        // Most messages lack most sections, and the map of a missing section ends here.
+        if self.left == 0 && self.decoder.is_empty() {
+            return None;
+        }
+        self.next_or_excess()
+    }
+}
+
+impl<'a> Entries<'a> {
+    fn next_or_excess(&mut self) -> Option<Result<Pair<'a>, DecodeError>> {
         if self.left == 0 {
             return self.excess().map(Err);
         }

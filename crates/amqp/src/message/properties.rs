@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::codec::{Compound, Decode, DecodeError, Decoder, Encode, Problem, composite};
+use crate::codec::{Decode, DecodeError, Decoder, Encode, Problem, composite};
 use crate::text::{Symbol, Text};
 use crate::value::Value;
 
@@ -174,26 +174,41 @@ impl Encode for Properties {
 }
 
 impl<'a> PropertiesRef<'a> {
-    /// Decodes the list after the section's descriptor.
+    /// The number of fields in the list.
+    const FIELD_COUNT: u32 = 13;
+
+    /// Decodes the list after the section's descriptor. Most messages have few properties, so only the fields that are
+    /// there take time. Fields of later versions are ignored.
     pub(super) fn decode(encoded: &'a [u8]) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::new(encoded);
         let list = decoder.enter_list("properties")?;
-        let mut fields = Fields { decoder, list };
-        Ok(Self {
-            message_id: fields.next(Fields::message_id)?,
-            user_id: fields.next(|reader| reader.decoder.binary())?,
-            to: fields.next(Fields::text)?,
-            subject: fields.next(Fields::text)?,
-            reply_to: fields.next(Fields::text)?,
-            correlation_id: fields.next(Fields::message_id)?,
-            content_type: fields.next(Fields::text)?,
-            content_encoding: fields.next(Fields::text)?,
-            absolute_expiry_time: fields.next(Fields::time)?,
-            creation_time: fields.next(Fields::time)?,
-            group_id: fields.next(Fields::text)?,
-            group_sequence: fields.next(|reader| u32::decode(&mut reader.decoder))?,
-            reply_to_group_id: fields.next(Fields::text)?,
-        })
+        let (count, mut fields, mut found) = (list.count, Fields { decoder }, Self::default());
+        for index in 0..count.min(Self::FIELD_COUNT) {
+            if !fields.decoder.take_null() {
+                found.set(index, &mut fields)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Decodes the field at this place of the list.
+    fn set(&mut self, index: u32, fields: &mut Fields<'a>) -> Result<(), DecodeError> {
+        match index {
+            0 => self.message_id = Some(fields.message_id()?),
+            1 => self.user_id = Some(fields.decoder.binary()?),
+            2 => self.to = Some(fields.text()?),
+            3 => self.subject = Some(fields.text()?),
+            4 => self.reply_to = Some(fields.text()?),
+            5 => self.correlation_id = Some(fields.message_id()?),
+            6 => self.content_type = Some(fields.text()?),
+            7 => self.content_encoding = Some(fields.text()?),
+            8 => self.absolute_expiry_time = Some(fields.time()?),
+            9 => self.creation_time = Some(fields.time()?),
+            10 => self.group_id = Some(fields.text()?),
+            11 => self.group_sequence = Some(u32::decode(&mut fields.decoder)?),
+            _ => self.reply_to_group_id = Some(fields.text()?),
+        }
+        Ok(())
     }
 
     pub fn to_owned(&self) -> Properties {
@@ -221,17 +236,9 @@ impl<'a> PropertiesRef<'a> {
 /// The fields of a properties list, one after the other.
 struct Fields<'a> {
     decoder: Decoder<'a>,
-    list: Compound<'a>,
 }
 
 impl<'a> Fields<'a> {
-    fn next<T>(
-        &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
-    ) -> Result<Option<T>, DecodeError> {
-        if self.list.next_is_set(&mut self.decoder) { read(self).map(Some) } else { Ok(None) }
-    }
-
     fn text(&mut self) -> Result<&'a str, DecodeError> {
         let bytes = self.decoder.characters("text")?;
         std::str::from_utf8(bytes).map_err(|_| self.decoder.error(Problem::NotUtf8))
