@@ -9,5 +9,6 @@ mod early;
 pub(crate) mod ending;
 pub(crate) mod limits;
 pub(crate) mod link;
+pub(crate) mod outcomes;
 pub(crate) mod refuse;
 pub(crate) mod request;

@@ -242,7 +242,7 @@ impl Connection {
             for (delivery, state) in ring.forget_link(id) {
                 // No frame follows an end.
                 if session.state == session::State::Mapped {
-                    session.dispose(&mut self.out, link.role, delivery, true, state);
+                    session.dispose(&mut self.out, link.role, delivery..=delivery, true, state);
                 }
             }
             self.mark_dirty(link.session);

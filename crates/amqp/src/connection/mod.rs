@@ -363,6 +363,11 @@ impl Connection {
         self.settle_delivery(link, id, state);
     }
 
+    /// Settles all deliveries from `first` to `last` of a link, as [`settle`](Self::settle) does one after the other.
+    pub fn settle_run(&mut self, link: LinkId, first: DeliveryId, last: DeliveryId, state: DeliveryState) {
+        self.settle_deliveries(link, first, last, state);
+    }
+
     /// Sends an outcome and leaves the delivery unsettled.
     ///
     /// On a receiving link, this proposes the outcome, and the sender answers with an [`Event::Disposition`] that

@@ -308,7 +308,7 @@ impl Connection {
             link.unsettled -= 1;
             let session_id = link.session;
             if let Some(state) = session.incoming.conclude(delivery, None) {
-                session.dispose(&mut self.out, Role::Receiver, delivery, true, state);
+                session.dispose(&mut self.out, Role::Receiver, delivery..=delivery, true, state);
                 self.mark_dirty(session_id);
             }
         }

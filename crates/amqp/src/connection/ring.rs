@@ -188,6 +188,28 @@ impl Ring {
         Some(entry)
     }
 
+    /// Forgets the deliveries of `link` from `first` to `last` and returns their number. Returns `None` and forgets none
+    /// unless each of these ids has one delivery, which is recent and of this link.
+    pub(super) fn take_run(&mut self, first: DeliveryId, last: DeliveryId, link: LinkId) -> Option<u32> {
+        if !self.shared.is_empty() {
+            return None;
+        }
+        let count = last.0.wrapping_sub(first.0).checked_add(1)?;
+        let start = usize::try_from(self.place(first).checked_sub(self.base())?).ok()?;
+        let end = start.checked_add(usize::try_from(count).ok()?)?;
+        if end > self.recent.len() {
+            return None;
+        }
+        let is_of_link = |slot: &Option<Slot>| slot.as_ref().is_some_and(|entry| entry.link == link);
+        if !self.recent.range(start..end).all(is_of_link) {
+            return None;
+        }
+        self.recent.range_mut(start..end).for_each(|slot| *slot = None);
+        self.unsettled -= count;
+        self.trim();
+        Some(count)
+    }
+
     /// Visits the unsettled deliveries from `first` to `last`, and forgets those for which `keep` is false.
     ///
     /// A peer chooses the range, which may be absurd: the work is limited by the number of unsettled deliveries.
@@ -306,6 +328,25 @@ mod tests {
         assert!(ring.take(DeliveryId(u32::MAX - 1), link).is_some());
         assert!(ring.take(DeliveryId(u32::MAX - 1), link).is_none(), "settled twice");
         assert_eq!(ids(&mut ring, u32::MAX - 5, 7), [u32::MAX, 0, 1]);
+    }
+
+    #[test]
+    fn a_run_is_taken_as_a_whole_or_not_at_all() {
+        let [a, b] = links(2)[..] else { panic!("two links") };
+        let mut ring = Ring::outgoing(u32::MAX - 1);
+        for link in [a, a, a, a, b] {
+            ring.push(entry(link));
+        }
+        let mut take = |first, last| ring.take_run(DeliveryId(first), DeliveryId(last), a);
+        assert_eq!(take(1, 2), None, "a delivery of another link");
+        assert_eq!(take(1, 9), None, "ids that were never sent");
+        assert_eq!(take(7, 1), None, "the range ends before it begins");
+        assert_eq!(take(u32::MAX, 0), Some(2), "over the wrap, behind an older delivery");
+        assert_eq!(take(u32::MAX - 1, 1), None, "settled deliveries");
+        assert_eq!(ids(&mut ring, u32::MAX - 5, 7), [u32::MAX - 1, 1, 2]);
+        assert_eq!(ring.unsettled(), 3);
+        ring.push_again(ring.place(DeliveryId(1)), Slot::new(a, DeliveryTag::from(7)));
+        assert_eq!(ring.take_run(DeliveryId(1), DeliveryId(1), a), None, "an id of two deliveries");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One session: transfer numbering, windows, and the settlements that wait to be merged.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use bytes::{Bytes, BytesMut};
 
@@ -193,24 +194,26 @@ impl Session {
         }
     }
 
-    /// Adds one disposition to the run of its neighbours. A run that it does not continue is sent.
+    /// Adds the disposition of deliveries with consecutive ids to the run of their neighbours. A run that it does not
+    /// continue is sent.
     pub(super) fn dispose(
         &mut self,
         out: &mut BytesMut,
         role: Role,
-        id: DeliveryId,
+        ids: RangeInclusive<DeliveryId>,
         settled: bool,
         state: DeliveryState,
     ) {
+        let (first, last) = ids.into_inner();
         if let Some(run) = &mut self.run {
-            let is_next = run.last.0.wrapping_add(1) == id.0;
+            let is_next = run.last.0.wrapping_add(1) == first.0;
             if is_next && run.role == role && run.settled == settled && run.state == state {
-                run.last = id;
+                run.last = last;
                 return;
             }
         }
         self.flush_run(out);
-        self.run = Some(Run { role, first: id, last: id, settled, state });
+        self.run = Some(Run { role, first, last, settled, state });
     }
 
     pub(super) fn flush_run(&mut self, out: &mut BytesMut) {

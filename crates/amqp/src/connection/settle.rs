@@ -58,6 +58,52 @@ impl Connection {
         self.settle_now(id, delivery, state);
     }
 
+    /// Settles deliveries with consecutive ids. Usually all of them are unsettled, and then one lookup serves all.
+    pub(super) fn settle_deliveries(
+        &mut self,
+        id: LinkId,
+        first: DeliveryId,
+        last: DeliveryId,
+        state: DeliveryState,
+    ) {
+        if self.settle_together(id, first, last, &state) {
+            return;
+        }
+        for step in 0..=last.0.wrapping_sub(first.0) {
+            self.settle_delivery(id, DeliveryId(first.0.wrapping_add(step)), state.clone());
+        }
+    }
+
+    /// Settles all deliveries of a run, or none of them and returns false.
+    fn settle_together(
+        &mut self,
+        id: LinkId,
+        first: DeliveryId,
+        last: DeliveryId,
+        state: &DeliveryState,
+    ) -> bool {
+        if self.must_hold(id, state) {
+            return false;
+        }
+        // The outcome of a delivery in parts may have to wait for its last frame.
+        let link = self.links.get_mut(id);
+        let link = link.filter(|link| link.state == State::Attached && link.partial.is_none());
+        let Some(link) = link else { return false };
+        let Some(session) = self.sessions.get_mut(link.session) else { return false };
+        let was_blocked = session.room(&self.config.limits) == 0;
+        let ring = match link.role {
+            Role::Sender => &mut session.outgoing,
+            Role::Receiver => &mut session.incoming,
+        };
+        let Some(count) = ring.take_run(first, last, id) else { return false };
+        link.unsettled -= count;
+        let session_id = link.session;
+        session.dispose(&mut self.out, link.role, first..=last, true, state.clone());
+        self.mark_dirty(session_id);
+        self.tell_if_unblocked(session_id, was_blocked);
+        true
+    }
+
     /// Delays an outcome, unless the peer has settled the delivery and expects none.
     #[cold]
     fn hold_outcome(&mut self, id: LinkId, delivery: DeliveryId, state: DeliveryState) {
@@ -81,7 +127,7 @@ impl Connection {
             link.unsettled -= 1;
             let session_id = link.session;
             if let Some(state) = concluded {
-                session.dispose(&mut self.out, link.role, delivery, true, state);
+                session.dispose(&mut self.out, link.role, delivery..=delivery, true, state);
             }
             self.mark_dirty(session_id);
             self.tell_if_unblocked(session_id, was_blocked);
@@ -103,7 +149,7 @@ impl Connection {
         if let Some(entry) = ring.get_mut(delivery).filter(|entry| entry.link == id) {
             entry.has_outcome = false;
         }
-        session.dispose(&mut self.out, role, delivery, false, state);
+        session.dispose(&mut self.out, role, delivery..=delivery, false, state);
         self.mark_dirty(session_id);
     }
 }

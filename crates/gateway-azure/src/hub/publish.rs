@@ -45,7 +45,7 @@ pub(crate) fn on_events(
         if !delivery.settled {
             context.connection.settle(id, delivery.id, DeliveryState::rejected(refusal.into()));
         }
-        confirm(context, number);
+        confirm(context, number, 1);
     }
 }
 
@@ -87,13 +87,13 @@ pub(crate) fn on_published(context: &mut Context<'_>, waiter: SendWaiter, result
         if let Some(delivery) = delivery {
             context.connection.settle(id, delivery, DeliveryState::Accepted);
         }
-        return confirm(context, number);
+        return confirm(context, number, 1);
     };
     let refusal = refusal_of(&error, &publisher.address).at(&context.host);
     if let Some(delivery) = delivery {
         context.connection.settle(id, delivery, DeliveryState::rejected(refusal.clone().into()));
     }
-    confirm(context, number);
+    confirm(context, number, 1);
     if ends_link(&error) {
         context.connection.detach(id, Some(refusal.into()));
     }

@@ -7,6 +7,7 @@ use peeklock_broker::Error;
 use crate::connection::attach::SENDER_CREDIT;
 use crate::connection::context::Context;
 use crate::connection::link::{LinkKind, LinkNumber};
+use crate::connection::outcomes::OutcomeRun;
 use crate::connection::request::{SendWaiter, Waiter};
 use crate::error::{Refusal, refusal};
 use crate::incoming;
@@ -28,7 +29,7 @@ pub(crate) fn on_message(
     sender.unconfirmed += 1;
     if let Some(txn_id) = transaction_of(delivery) {
         transactions.on_transactional_message(context, number, delivery, txn_id);
-        return confirm(context, number);
+        return confirm(context, number, 1);
     }
     let ticket = SendWaiter::for_delivery(number, delivery).ticket();
     let Some(batch) = context.batch(entity.shard) else { return };
@@ -43,8 +44,17 @@ pub(crate) fn on_message(
             if !delivery.settled {
                 context.connection.settle(id, delivery.id, DeliveryState::rejected(refusal.into()));
             }
-            confirm(context, number);
+            confirm(context, number, 1);
         }
+    }
+}
+
+/// Answers deliveries whose messages are stored.
+pub(crate) fn on_stored(context: &mut Context<'_>, run: OutcomeRun) {
+    let Some(link) = context.links.get(run.link) else { return };
+    if let LinkKind::Sender(_) = &link.kind {
+        context.connection.settle_run(link.id, run.first, run.last, run.outcome.state());
+        confirm(context, run.link, run.count());
     }
 }
 
@@ -63,23 +73,23 @@ pub(crate) fn on_sent(context: &mut Context<'_>, waiter: SendWaiter, result: Res
     if let Some(delivery) = delivery {
         context.connection.settle(id, delivery, state);
     }
-    confirm(context, number);
+    confirm(context, number, 1);
     if let Some(path) = path {
         // A queue of that name may be created again; only a new link finds it.
         context.connection.detach(id, Some(Refusal::no_such_entity(&path.name).at(&context.host).into()));
     }
 }
 
-/// Counts a delivery as answered; grants new credit when enough deliveries are answered.
-pub(crate) fn confirm(context: &mut Context<'_>, number: LinkNumber) {
+/// Counts deliveries as answered; grants new credit when enough deliveries are answered.
+pub(crate) fn confirm(context: &mut Context<'_>, number: LinkNumber, count: u32) {
     let Some(link) = context.links.get_mut(number) else { return };
     let (unconfirmed, confirmed) = match &mut link.kind {
         LinkKind::Sender(sender) => (&mut sender.unconfirmed, &mut sender.confirmed),
         LinkKind::Publisher(publisher) => (&mut publisher.unconfirmed, &mut publisher.confirmed),
         _ => return,
     };
-    *unconfirmed = unconfirmed.saturating_sub(1);
-    *confirmed += 1;
+    *unconfirmed = unconfirmed.saturating_sub(count);
+    *confirmed = confirmed.saturating_add(count);
     if *confirmed >= SENDER_CREDIT / 4 {
         *confirmed = 0;
         context.connection.set_credit(link.id, SENDER_CREDIT.saturating_sub(*unconfirmed));

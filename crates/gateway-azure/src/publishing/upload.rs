@@ -153,7 +153,7 @@ impl Publishing {
             }
             self.give_up_upload(context, transactions, number, &refusal.description);
             context.connection.settle(id, delivery, DeliveryState::rejected(refusal.into()));
-            confirm(context, number);
+            confirm(context, number, 1);
         }
     }
 
@@ -326,6 +326,6 @@ impl Publishing {
         if let Some(delivery) = delivery {
             context.connection.settle(id, delivery, in_transaction(txn_id, outcome));
         }
-        confirm(context, number);
+        confirm(context, number, 1);
     }
 }

@@ -8,7 +8,8 @@ use peeklock_types::{LockToken, SubQueue};
 
 use crate::connection::context::Context;
 use crate::connection::link::{EntityRef, LinkKind, LinkNumber};
-use crate::connection::request::{Mirror, SettleWaiter};
+use crate::connection::outcomes::OutcomeRun;
+use crate::connection::request::SettleWaiter;
 use crate::error::refusal;
 use crate::queue_group::runs::entity_of;
 use crate::queue_group::{LockEnd, QueueGroups, lock_lost};
@@ -74,13 +75,21 @@ impl Receiving {
         }
     }
 
-    pub(crate) fn on_settled(
+    /// Answers settlements that succeeded.
+    pub(crate) fn on_done(&mut self, context: &mut Context<'_>, run: OutcomeRun) {
+        let Some(link) = context.links.get(run.link) else { return };
+        if let LinkKind::Receiver(_) | LinkKind::QueueGroup(_) = &link.kind {
+            context.connection.settle_run(link.id, run.first, run.last, run.outcome.state());
+        }
+    }
+
+    /// Rejects a delivery that could not be settled.
+    pub(crate) fn on_not_settled(
         &mut self,
         context: &mut Context<'_>,
         number: LinkNumber,
         id: DeliveryId,
-        mirror: Mirror,
-        result: Result<(), Error>,
+        error: Error,
     ) {
         let Some(link) = context.links.get_mut(number) else { return };
         let path = match &link.kind {
@@ -89,10 +98,7 @@ impl Receiving {
             LinkKind::QueueGroup(_) => None,
             _ => return,
         };
-        let state = match result {
-            Ok(()) => mirror.state(),
-            Err(error) => DeliveryState::rejected(AmqpError::from(refusal(&error, path))),
-        };
+        let state = DeliveryState::rejected(AmqpError::from(refusal(&error, path)));
         context.connection.settle(link.id, id, state);
     }
 }

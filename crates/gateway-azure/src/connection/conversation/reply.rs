@@ -1,16 +1,19 @@
 //! The two hot paths: messages from senders to shards, and replies from shards to links.
 
 use bytes::Bytes;
+use peeklock_broker::request::sending::SendMessages;
+use peeklock_broker::request::settling::Settle;
 use peeklock_broker::{Answer, Answered, PeerId, ReaderReply, ReceiverReply, Reply};
 use peeklock_types::LockToken;
 
 use crate::connection::attach::on_closed;
 use crate::connection::conversation::Conversation;
 use crate::connection::link::{LinkKind, LinkNumber};
-use crate::connection::request::{SendWaiter, SettleWaiter, Waiter};
+use crate::connection::outcomes::OutcomeRuns;
+use crate::connection::request::{Mirror, SendWaiter, SettleWaiter, Waiter};
 use crate::error::Refusal;
 use crate::management::respond::on_response_range;
-use crate::publishing::send::on_sent;
+use crate::publishing::send::{on_sent, on_stored};
 use crate::transaction::TransactionNumber;
 
 impl Conversation<'_> {
@@ -85,18 +88,8 @@ impl Conversation<'_> {
 
     fn on_answer(&mut self, answer: Answer) {
         match answer {
-            Answer::Sent(run) => {
-                for Answered { ticket, result } in run {
-                    on_sent(&mut self.context, SendWaiter::of(ticket), result);
-                }
-            }
-            Answer::Settled(run) => {
-                for Answered { ticket, result } in run {
-                    if let SettleWaiter::Delivery(link, id, mirror) = SettleWaiter::of(ticket) {
-                        self.receiving.on_settled(&mut self.context, link, id, mirror, result);
-                    }
-                }
-            }
+            Answer::Sent(run) => self.on_sent_run(run),
+            Answer::Settled(run) => self.on_settled_run(run),
             Answer::Sending(answer) => self.on_sending_answer(answer),
             Answer::Settling(answer) => self.on_settling_answer(answer),
             Answer::Receiving(answer) => self.on_receiving_answer(answer),
@@ -109,5 +102,41 @@ impl Conversation<'_> {
             // A connection does not send such requests.
             Answer::Blobs(_) | Answer::Receipts(_) | Answer::Outbox(_) => {}
         }
+    }
+
+    fn on_sent_run(&mut self, run: Vec<Answered<SendMessages>>) {
+        let mut stored = OutcomeRuns::default();
+        for Answered { ticket, result } in run {
+            match (SendWaiter::of(ticket), result) {
+                (SendWaiter::Delivery(link, id), Ok(())) => {
+                    let done = stored.add(link, id, Mirror::Accepted);
+                    done.into_iter().for_each(|run| on_stored(&mut self.context, run));
+                }
+                (waiter, result) => {
+                    stored.end().into_iter().for_each(|run| on_stored(&mut self.context, run));
+                    on_sent(&mut self.context, waiter, result);
+                }
+            }
+        }
+        stored.end().into_iter().for_each(|run| on_stored(&mut self.context, run));
+    }
+
+    fn on_settled_run(&mut self, run: Vec<Answered<Settle>>) {
+        let (context, receiving) = (&mut self.context, &mut self.receiving);
+        let mut settled = OutcomeRuns::default();
+        for Answered { ticket, result } in run {
+            let SettleWaiter::Delivery(link, id, mirror) = SettleWaiter::of(ticket) else { continue };
+            match result {
+                Ok(()) => {
+                    let done = settled.add(link, id, mirror);
+                    done.into_iter().for_each(|run| receiving.on_done(context, run));
+                }
+                Err(error) => {
+                    settled.end().into_iter().for_each(|run| receiving.on_done(context, run));
+                    receiving.on_not_settled(context, link, id, error);
+                }
+            }
+        }
+        settled.end().into_iter().for_each(|run| receiving.on_done(context, run));
     }
 }
