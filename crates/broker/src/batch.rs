@@ -71,8 +71,9 @@ pub struct Batch {
 struct Expected {
     message_count: usize,
     body_bytes: usize,
-    /// The length of the longest run.
-    run_len: usize,
+    /// The length of the longest run of sends, and of the longest run of settlements.
+    sends_len: usize,
+    settles_len: usize,
 }
 
 impl Expected {
@@ -81,11 +82,15 @@ impl Expected {
     const COUNT_MAX: usize = 4096;
 
     fn after(batch: &Batch) -> Self {
-        let longest = batch.requests.iter().map(Request::answer_count).max();
+        let runs = |len: fn(&Request) -> usize| batch.requests.iter().map(len).max().unwrap_or_default();
+        let sends_len = runs(|request| if let Request::Send(run) = request { run.sends.len() } else { 0 });
+        let settles_len =
+            runs(|request| if let Request::Settle(run) = request { run.settles.len() } else { 0 });
         Expected {
             message_count: batch.messages.len().min(Self::COUNT_MAX),
             body_bytes: batch.bodies.len().min(Self::BODY_BYTES_MAX),
-            run_len: longest.unwrap_or_default().min(Self::COUNT_MAX),
+            sends_len: sends_len.min(Self::COUNT_MAX),
+            settles_len: settles_len.min(Self::COUNT_MAX),
         }
     }
 }
@@ -134,7 +139,7 @@ impl Batch {
                 run.sends.push(SendOfRun { ticket, messages });
             }
             _ => {
-                let sends = self.new_run(SendOfRun { ticket, messages });
+                let sends = new_run(&mut self.expected.sends_len, SendOfRun { ticket, messages });
                 self.requests.push(Request::Send(SendRun { entity, sends }));
             }
         }
@@ -149,18 +154,10 @@ impl Batch {
                 run.settles.push(settle);
             }
             _ => {
-                let settles = self.new_run(settle);
+                let settles = new_run(&mut self.expected.settles_len, settle);
                 self.requests.push(Request::Settle(SettleRun { entity, sub_queue, settles }));
             }
         }
-    }
-
-    /// Starts a run. Only the first run of a batch gets room for more: a batch can have thousands of short ones.
-    fn new_run<T>(&self, first: T) -> Vec<T> {
-        let mut run =
-            Vec::with_capacity(if self.requests.is_empty() { self.expected.run_len.max(1) } else { 1 });
-        run.push(first);
-        run
     }
 
     /// Starts a collection of the messages of one send. [`Messages::send`] adds the request; a collection that is
@@ -199,6 +196,14 @@ impl Batch {
         let next = Batch { expected: Expected::after(self), ..Batch::default() };
         std::mem::replace(self, next)
     }
+}
+
+/// Starts a run. Only the first run of its kind gets room for the expected length: a batch can have thousands of short
+/// runs.
+fn new_run<T>(expected_len: &mut usize, first: T) -> Vec<T> {
+    let mut run = Vec::with_capacity(std::mem::take(expected_len).max(1));
+    run.push(first);
+    run
 }
 
 pub struct Messages<'a> {

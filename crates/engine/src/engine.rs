@@ -132,6 +132,29 @@ impl Engine {
         self.command(now, entity, |queue| queue.settle(now, sub_queue, token, settlement, out))
     }
 
+    /// Completes locked messages, each as [`Engine::settle`] does, and passes the results to `done`, in order, with the
+    /// caller's own key of each. The queue is found once, and the agenda is updated once.
+    pub fn complete_each<K>(
+        &mut self,
+        now: Timestamp,
+        entity: EntityId,
+        sub_queue: SubQueue,
+        tokens: impl IntoIterator<Item = (K, LockToken)>,
+        out: &mut Output,
+        mut done: impl FnMut(K, Result<(), Error>),
+    ) {
+        let mut tokens = tokens.into_iter();
+        let found = self.command(now, entity, |queue| {
+            for (key, token) in tokens.by_ref() {
+                done(key, queue.settle(now, sub_queue, token, Settlement::Complete, out));
+            }
+            Ok(())
+        });
+        if found.is_err() {
+            tokens.for_each(|(key, _)| done(key, Err(Error::NoSuchEntity { entity })));
+        }
+    }
+
     /// Settles several messages in the same way, all or none. With a `hold`, in a queue with sessions, all must belong
     /// to that session, which the receiver must hold: [`Error::SessionLockLost`] if it does not, [`Error::LockLost`]
     /// for a message that it has not locked.

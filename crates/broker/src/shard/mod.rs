@@ -51,7 +51,7 @@ use transfers::Transfers;
 /// The size from which a group is appended before more is added to it.
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
 /// The number of facts that the steps of a run leave in the output of the engine.
-const FACTS_AT_ONCE: usize = 64;
+pub(crate) const FACTS_AT_ONCE: usize = 64;
 /// The maximum number of batches in one round.
 const ROUND_BATCHES_MAX: usize = 256;
 /// The interval between retries while the log has no room although nothing of this shard waits for the disk. In this
