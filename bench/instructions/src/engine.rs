@@ -3,10 +3,8 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use anyhow::Result;
-use peeklock_engine::{
-    Engine, EntityId, NewMessage, Output, ReceiveMode, ReceiverId, SessionWish, Settlement, record,
-};
+use anyhow::{Result, ensure};
+use peeklock_engine::{Engine, EntityId, NewMessage, Output, ReceiveMode, ReceiverId, SessionWish, record};
 use peeklock_types::{BodyRef, CommitGroupNumber, EntityName, QueueSettings, SubQueue, Timestamp};
 
 use crate::counting::counted;
@@ -71,13 +69,12 @@ impl Rig {
     fn receive_and_complete(&mut self) -> Result<u32> {
         self.engine.set_credit(RECEIVER, BATCH);
         let _more = self.engine.deliver(self.now, &mut || fastrand::u64(..), &mut self.out);
-        let tokens: Vec<_> = self.out.deliveries.iter().map(|delivery| delivery.token).collect();
-        let mut completed = 0;
-        for token in tokens {
-            let (queue, main) = (self.queue, SubQueue::Main);
-            self.engine.settle(self.now, queue, main, token, Settlement::Complete, &mut self.out)?;
-            completed += 1;
-        }
+        let tokens: Vec<_> = self.out.deliveries.iter().map(|delivery| ((), delivery.token)).collect();
+        let (queue, main, wanted, mut completed) = (self.queue, SubQueue::Main, tokens.len(), 0);
+        self.engine.complete_each(self.now, queue, main, tokens, &mut self.out, |(), result| {
+            completed += u32::from(result.is_ok());
+        });
+        ensure!(completed as usize == wanted, "{completed} of {wanted} messages were completed");
         Ok(completed)
     }
 }
