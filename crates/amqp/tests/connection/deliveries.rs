@@ -243,6 +243,22 @@ fn settlements_of_neighbours_leave_as_one_range() {
 }
 
 #[test]
+fn a_run_is_settled_like_its_deliveries_one_after_the_other() {
+    let (mut script, _) = Script::server();
+    let [a, b] = [0, 1].map(|handle| script.receiving_link(handle, 100));
+    for (handle, id) in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 4), (0, 5)] {
+        script.transfer(transfer(handle, id), b"x");
+    }
+    let accepted = || DeliveryState::Accepted;
+    script.machine.settle_run(a, DeliveryId(0), DeliveryId(1), accepted());
+    script.machine.settle_run(a, DeliveryId(2), DeliveryId(3), accepted());
+    script.machine.settle_run(b, DeliveryId(3), DeliveryId(5), accepted());
+    script.machine.settle_run(a, DeliveryId(1), DeliveryId(99), accepted());
+    assert_eq!(sent_dispositions(&mut script), [(Role::Receiver, 0, Some(5), true)]);
+    assert_eq!([a, b].map(|link| script.machine.unsettled(link)), [0, 0]);
+}
+
+#[test]
 fn settlements_leave_before_later_sends_and_ends() {
     for end in ["send", "detach", "end", "close"] {
         let (mut script, session) = Script::server();
