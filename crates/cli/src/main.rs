@@ -10,6 +10,7 @@ mod events;
 mod explain;
 mod filter;
 mod hub;
+mod init;
 mod key;
 mod options;
 mod order;
@@ -62,6 +63,7 @@ Examples:
   peeklock queue list                         all queues with their counts
   peeklock queue create jobs --sessions       a queue whose messages are worked on in order, session by session
   peeklock hub create telemetry               an event hub; `peeklock events telemetry --follow` shows what comes
+  peeklock init shop                          a small Rust project that sends and works on messages, without a server
   peeklock topic create news                  a topic; `peeklock subscription create news all` gives it a first subscription
 
 The commands other than serve talk to amqp://127.0.0.1:5672 unless --connect or PEEKLOCK_CONNECT says otherwise.
@@ -71,6 +73,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.";
 enum Command {
     Serve(serve::Arguments),
     Config(config::Arguments),
+    Init(init::Arguments),
     Queue(queue::Arguments),
     Topic(topic::Arguments),
     Subscription(subscription::Arguments),
@@ -116,6 +119,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
         match command {
             Command::Serve(arguments) => serve::run(arguments).await,
             Command::Config(arguments) => config::run(arguments, matches),
+            Command::Init(arguments) => init::run(&arguments),
             Command::Queue(arguments) => queue::run(arguments).await,
             Command::Topic(arguments) => topic::run(arguments).await,
             Command::Subscription(arguments) => subscription::run(arguments).await,

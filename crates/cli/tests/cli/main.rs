@@ -7,6 +7,7 @@ mod client;
 mod config;
 mod errors;
 mod hubs;
+mod init;
 mod keys;
 mod messages;
 mod orders;
