@@ -10,6 +10,8 @@ use crate::process;
 /// The environment variable that names the broker for the interop tests.
 pub(crate) const BROKER_VARIABLE: &str = "PEEKLOCK_BIN";
 const BROKER_PACKAGE: &str = "peeklock-cli";
+/// Its program `worker` competes with workers of other SDKs.
+const EXAMPLES_PACKAGE: &str = "peeklock-examples";
 const BROKER: &str = "peeklock";
 /// The features of a test build. Interop tests move the clock of the broker.
 pub(crate) const TEST_FEATURES: [&str; 2] = ["--features", "peeklock-cli/test-clock"];
@@ -41,10 +43,11 @@ pub(crate) fn build_release() -> Result<PathBuf> {
     binary(&target()?.join("release").join(BROKER))
 }
 
-/// Builds the broker for tests: with assertions and overflow checks, in the profile that all tests share.
+/// Builds the broker for tests, and the programs that run beside it: with assertions and overflow checks, in the profile that all tests share.
 pub(crate) fn build_broker() -> Result<PathBuf> {
     let mut command = cargo()?;
-    command.args(["build", "--profile", "test", "--package", BROKER_PACKAGE]).args(TEST_FEATURES);
+    command.args(["build", "--profile", "test", "--package", BROKER_PACKAGE, "--package", EXAMPLES_PACKAGE]);
+    command.args(TEST_FEATURES);
     process::must_succeed(&mut command)?;
     program(BROKER)
 }
