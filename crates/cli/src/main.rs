@@ -117,7 +117,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
     };
     runtime.context("cannot start the runtime")?.block_on(async {
         match command {
-            Command::Serve(arguments) => serve::run(arguments).await,
+            Command::Serve(arguments) => Box::pin(serve::run(arguments)).await,
             Command::Config(arguments) => config::run(arguments, matches),
             Command::Init(arguments) => init::run(&arguments),
             Command::Queue(arguments) => queue::run(arguments).await,
