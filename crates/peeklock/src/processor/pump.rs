@@ -23,7 +23,7 @@ use super::runner::{Ended, Runner};
 use super::slots::Slots;
 use super::status::{State, Status, StopReport};
 use crate::delivery::Delivery;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::handler::Work;
 use crate::receiver::Receiver;
 use crate::session_processor::Callback;
@@ -264,10 +264,11 @@ impl Pump {
             }
             let event = self.wait().await;
             self.handle(event);
-            // Whatever else is ready is handled before credit is granted, so that busy pumps write few frames.
+            // Whatever else is ready is handled before credit is granted, so that busy pumps write few frames and publish seldom.
             while let Some(done) = self.tasks.try_join_next_with_id() {
                 self.finish(done);
             }
+            self.take_arrived();
         }
         self.close().await;
         (self.end, self.report, self.replies.stopped)
@@ -308,12 +309,7 @@ impl Pump {
             Event::Renewed(key, result) => self.renewed(key, result),
             Event::Arrived(Ok(Some(delivery))) => self.arrived(delivery),
             Event::Arrived(Ok(None)) => self.lose_receiver(None),
-            // The receiver has handed back a message that is not AMQP.
-            Event::Arrived(Err(error)) if error.kind() == Kind::Malformed => {
-                self.slots.requested = self.slots.requested.saturating_sub(1);
-                self.report(ErrorSource::Receive, error);
-            }
-            Event::Arrived(Err(error)) => self.lose_receiver(Some(error)),
+            Event::Arrived(Err(error)) => self.fail_to_receive(error),
             Event::Opened((opener, result)) => self.opened(opener, result),
             Event::OpenFailed => {
                 self.opening = None;

@@ -177,6 +177,29 @@ impl Pump {
         self.slots.buffered += 1;
     }
 
+    /// Adds the messages that have arrived already, without waiting.
+    pub(super) fn take_arrived(&mut self) {
+        while self.slots.requested > 0
+            && let Some(receiver) = &mut self.receiver
+        {
+            match receiver.try_next() {
+                Ok(Some(delivery)) => self.arrived(delivery),
+                Ok(None) => return,
+                Err(error) => self.fail_to_receive(error),
+            }
+        }
+    }
+
+    /// Handles an error of the receiver, which has handed back a message that is not AMQP, or has ended.
+    pub(super) fn fail_to_receive(&mut self, error: Error) {
+        if error.kind() == Kind::Malformed {
+            self.slots.requested = self.slots.requested.saturating_sub(1);
+            self.report(ErrorSource::Receive, error);
+        } else {
+            self.lose_receiver(Some(error));
+        }
+    }
+
     /// Ends the prefetch at the first message with a class, if the start could not see that the queue has classes.
     fn refuse_prefetch(&mut self, work: &Work) {
         if self.slots.prefetch > 0 && work.message().class().is_some() {
