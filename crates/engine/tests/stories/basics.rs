@@ -6,7 +6,7 @@ use peeklock_engine::{
     PATCH_SIZE_BYTES_MAX, PatchPart, ReceiveMode, ReceiverId, SessionWish, Settlement,
 };
 use peeklock_types::{
-    BodyRange, BodyRef, CommitGroupNumber, EntityKind, QueueSettings, SequenceNumber, limits,
+    BodyRange, BodyRef, CommitGroupNumber, EntityKind, LockToken, QueueSettings, SequenceNumber, limits,
 };
 
 use crate::story::{
@@ -58,6 +58,29 @@ fn a_completed_message_is_gone_and_its_token_invalid() {
     assert_eq!(
         error.to_string(),
         "the lock on message 1 in 'orders' is not held under this token: it ran out, or the message was settled; receive it again"
+    );
+}
+
+#[test]
+fn messages_are_completed_together_and_each_has_its_own_result() {
+    let mut story = Story::with_sent(3);
+    let [first, second, third] = [0; 3].map(|_| story.receive(MAIN).unwrap().token);
+    let complete = |story: &mut Story, queue, tokens: &[LockToken]| {
+        let (tokens, mut results) = (tokens.iter().copied().enumerate(), Vec::new());
+        let (engine, out) = (&mut story.engine, &mut story.out);
+        engine.complete_each(story.now, queue, MAIN, tokens, out, |key, result| results.push((key, result)));
+        results
+    };
+    let queue = story.queue;
+    let results = complete(&mut story, queue, &[first, third, first]);
+    let is_lost = |result: &Result<(), Error>| matches!(result, Err(Error::LockLost { .. }));
+    assert!(matches!(&results[..], [(0, Ok(())), (1, Ok(())), (2, last)] if is_lost(last)), "{results:?}");
+    assert_eq!(story.numbers(MAIN), [2]);
+    let results = complete(&mut story, EntityId(99), &[second, second]);
+    let is_missing = |result: &Result<(), Error>| matches!(result, Err(Error::NoSuchEntity { .. }));
+    assert!(
+        matches!(&results[..], [(0, one), (1, two)] if is_missing(one) && is_missing(two)),
+        "{results:?}"
     );
 }
 
