@@ -78,7 +78,7 @@ impl Broker {
         Ok(Admin::new(&Target::parse(&self.target()?)?, &Options::default()))
     }
 
-    fn target(&self) -> Result<String> {
+    pub(crate) fn target(&self) -> Result<String> {
         Ok(format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@{}", self.address()?))
     }
 

@@ -23,6 +23,7 @@ mod process;
 mod protocol;
 mod protocol_fe2o3;
 mod report;
+mod sdk;
 mod sdks;
 mod spread;
 mod svg;
@@ -52,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long, requires = "peers")]
     add: bool,
     /// Only this part: empty, protocol, load, cpu, queues, latency, end-to-end, backlog, cold, features, order, topics, hubs, namespace,
-    /// sdks or journal; or a part that a whole run leaves out: growth, or one piece of it (growth-backlog, growth-queues,
+    /// sdk (the Rust SDK), sdks (of other languages) or journal; or a part that a whole run leaves out: growth, or one piece of it (growth-backlog, growth-queues,
     /// growth-connections, growth-body-size, growth-subscriptions). With --peers: 1k, 256, queues, send, end-to-end or
     /// waiting
     #[arg(long, value_name = "PART")]
@@ -72,7 +73,7 @@ pub(crate) struct Arguments {
 
 type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
 
-const PARTS: [Part; 15] = [
+const PARTS: [Part; 16] = [
     ("empty", empty::run),
     ("protocol", protocol::run),
     ("load", load::run),
@@ -87,6 +88,7 @@ const PARTS: [Part; 15] = [
     ("topics", topics::run),
     ("hubs", hubs::run),
     ("namespace", namespace::run),
+    ("sdk", sdk::run),
     ("sdks", sdks::run),
 ];
 

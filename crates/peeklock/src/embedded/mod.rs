@@ -32,7 +32,9 @@ use crate::admin::Admin;
 use crate::error::{Error, Kind};
 use crate::{Backoff, Client};
 
-pub(crate) use dial::{EmbeddedDial, Wrap, Wrapped};
+pub(crate) use dial::EmbeddedDial;
+#[cfg(feature = "testing")]
+pub(crate) use dial::{Wrap, Wrapped};
 use shared::{Place, Settings, Shared};
 
 /// A broker inside this process. It is cheap to clone; see the [module](self) for when it ends.
