@@ -106,8 +106,8 @@ impl Message {
     /// Sets the time when the message becomes available. [`Sender::send`](crate::Sender::send) then returns at once, and
     /// [`Sender::schedule`](crate::Sender::schedule) also returns a number to cancel it.
     #[must_use]
-    pub fn scheduled_for(self, at: Timestamp) -> Self {
-        self.map(|amqp| amqp.with_scheduled_time(at))
+    pub fn scheduled_for(self, at: impl Into<Timestamp>) -> Self {
+        self.map(|amqp| amqp.with_scheduled_time(at.into()))
     }
 
     /// Sets the partition key, for brokers with partitioned entities and for hubs. Messages with the same key stay together.

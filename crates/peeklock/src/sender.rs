@@ -85,11 +85,11 @@ impl Sender {
         }
     }
 
-    /// Schedules a message and returns its number for [`Sender::cancel_scheduled`].
+    /// Schedules a message for a time, such as a `SystemTime`, and returns its number for [`Sender::cancel_scheduled`].
     pub async fn schedule(
         &self,
         message: impl Into<Message>,
-        at: Timestamp,
+        at: impl Into<Timestamp>,
     ) -> Result<SequenceNumber, Error> {
         let message = message.into().scheduled_for(at).ready()?;
         let numbers = self.schedule_all(std::slice::from_ref(&message)).await?;

@@ -10,6 +10,8 @@ use crate::workspace;
 
 const HEADING: &str = "## Dependencies";
 const PREFIX: &str = "peeklock-";
+/// The crate whose name is the prefix alone.
+const SDK: &str = "peeklock";
 
 /// The dependencies of each crate. Names have no prefix.
 type Edges = BTreeMap<String, BTreeSet<String>>;
@@ -79,7 +81,7 @@ fn edges_in(tree: &str) -> Edges {
         if line.starts_with('0') {
             edges.entry(short.clone()).or_default();
             current = Some(short);
-        } else if let Some(current) = current.as_ref().filter(|_| name.starts_with(PREFIX)) {
+        } else if let Some(current) = current.as_ref().filter(|_| name == SDK || name.starts_with(PREFIX)) {
             edges.entry(current.clone()).or_default().insert(short);
         }
     }
@@ -98,8 +100,11 @@ mod tests {
     #[test]
     fn edges_are_read_from_the_tree() {
         let tree = "0peeklock-types v0.1.0 (/x)\n\n0peeklock-engine v0.1.0 (/y)\n1peeklock-types v0.1.0 (/x)\n1slab v0.4.11\n\n0xtask v0.1.0 (/z)\n\
-                    1anyhow v1.0.0\n";
-        assert_eq!(edges_in(tree), edges(&[("types", &[]), ("engine", &["types"]), ("xtask", &[])]));
+                    1anyhow v1.0.0\n1peeklock v0.1.0 (/w)\n";
+        assert_eq!(
+            edges_in(tree),
+            edges(&[("types", &[]), ("engine", &["types"]), ("xtask", &["peeklock"])])
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::error::{Error, Kind};
 
 /// An argument of a handler.
 pub trait FromDelivery: Sized + Send {
-    /// Extracts the argument. After an error of kind [`Kind::Malformed`](crate::Kind::Malformed) the message is dead-lettered at once.
+    /// Extracts the argument. After an error of kind [`Kind::Malformed`] the message is dead-lettered at once.
     fn from_delivery(job: &Job) -> Result<Self, HandlerError>;
 
     /// Checks at the start of the processor that the argument can be extracted at all.

@@ -53,7 +53,7 @@ impl ReceiverBuilder {
         ReceiverBuilder { session: SessionWish::Named(id.into()), ..self }
     }
 
-    /// Receives the messages of any unlocked session that has messages. Opening fails with [`Kind::NoSession`](crate::Kind::NoSession) if
+    /// Receives the messages of any unlocked session that has messages. Opening fails with [`Kind::NoSession`] if
     /// no session becomes available within `wait`.
     pub fn next_session(self, wait: Duration) -> Self {
         ReceiverBuilder { session: SessionWish::Next(wait), ..self }
