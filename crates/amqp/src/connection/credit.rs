@@ -167,11 +167,12 @@ impl Connection {
     }
 
     pub(super) fn answer_drain(&mut self, id: LinkId) {
+        let is_incomplete = self.has_incomplete_send(id);
         let Some(link) = self.links.get_mut(id).filter(|link| link.is_attached(Role::Sender)) else { return };
         if !link.drain {
             return;
         }
-        if link.waiting > 0 {
+        if is_incomplete {
             link.drained_after_waiting = true;
             return;
         }

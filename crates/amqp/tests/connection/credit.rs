@@ -139,6 +139,24 @@ fn a_drain_waits_for_sends_that_wait_for_the_window() {
     assert_eq!((flow.delivery_count, flow.link_credit, flow.drain), (Some(10), Some(0), true));
 }
 
+/// rhea takes the answer as the end of the messages, also if it arrives between two frames of the last one.
+#[test]
+fn a_drain_waits_for_the_rest_of_a_delivery_that_has_begun() {
+    let (mut script, _) = Script::server();
+    let link = script.sending_link(0);
+    script.send(1, Flow { drain: true, incoming_window: 1, ..link_flow(0, 0, 1) });
+    let body = vec![b'x'; 3 * 1024 * 1024];
+    script.machine.send(link, &outgoing(0), &[&body]).unwrap();
+    script.machine.drained(link);
+    let sent = script.sent_performatives();
+    assert!(matches!(&sent[..], [Performative::Transfer(first)] if first.more), "{sent:?}");
+    script.send(1, session_flow(Some(2), 1000));
+    let sent = script.sent_performatives();
+    let (Some(Performative::Flow(flow)), others) = (sent.last(), sent.len() - 1) else { panic!("{sent:?}") };
+    assert!(flow.drain && others > 0);
+    assert!(sent.iter().take(others).all(|frame| matches!(frame, Performative::Transfer(_))), "{sent:?}");
+}
+
 #[test]
 fn a_receiver_gets_an_event_when_its_drain_is_complete() {
     let (mut script, session) = Script::client();
