@@ -30,6 +30,9 @@ func TestAReaderStartsAtEveryPosition(t *testing.T) {
 	equalAll(t, "a time long ago", bodies(h.read("0", long, 4)), bodies(all))
 }
 
+// clockLagMs is more than the clock of the broker can be behind that of the test: it counts from its start in whole milliseconds.
+const clockLagMs = 10
+
 // eventsOfDifferentTimes sends until the broker has stamped that many events with different times.
 func (h hub) eventsOfDifferentTimes(count int) []*azeventhubs.ReceivedEventData {
 	h.t.Helper()
@@ -39,7 +42,7 @@ func (h hub) eventsOfDifferentTimes(count int) []*azeventhubs.ReceivedEventData 
 	for number := range count {
 		if number > 0 {
 			last := *all[number-1].EnqueuedTime
-			until(h.t, "the next millisecond", func() bool { return time.Now().UnixMilli() > last.UnixMilli() })
+			until(h.t, "the next millisecond", func() bool { return time.Now().UnixMilli() > last.UnixMilli()+clockLagMs })
 		}
 		h.send(producer, "0", fmt.Sprintf("event %d", number))
 		all = append(all, receive(h.t, reader, 1)...)
