@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         // `peeklock peek orders | head` has printed what was requested.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", report::causes(&error));
             ExitCode::FAILURE
         }
     }

@@ -1,4 +1,4 @@
-//! Reports the result of a command, as text or as JSON.
+//! Reports the result of a command, as text or as JSON, and its error.
 
 use std::io::{self, Write};
 
@@ -21,6 +21,18 @@ pub(crate) fn report(
     let (first, rest) = done.split_at_checked(1).unwrap_or_default();
     let summary = if summary.is_empty() { String::new() } else { format!(" ({summary})") };
     writeln!(out, "{}{rest} {kind} '{name}'{summary}", first.to_uppercase())
+}
+
+/// Returns an error with its causes. The text of an error of the SDK contains its causes, so the text ends with it.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut texts = Vec::new();
+    for cause in error.chain() {
+        texts.push(cause.to_string());
+        if cause.is::<peeklock::Error>() {
+            break;
+        }
+    }
+    texts.join(": ")
 }
 
 #[cfg(test)]
