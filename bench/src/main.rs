@@ -1,6 +1,6 @@
 //! Measures the whole broker as a ratio to the bare machine in the same run.
 //!
-//! `cargo run --release -p peeklock-bench` runs everything five times and writes `bench/RESULTS.md`. The broker runs as a process of its
+//! `cargo run --release -p peeklock-bench` runs everything five times and writes `bench/RESULTS.md`; a run of some parts replaces their values in it. The broker runs as a process of its
 //! own: the binary that `PEEKLOCK_BIN` names, or the one beside this program.
 
 mod backlog;
@@ -23,6 +23,7 @@ mod process;
 mod protocol;
 mod protocol_fe2o3;
 mod report;
+mod results;
 mod sdk;
 mod sdks;
 mod spread;
@@ -31,11 +32,12 @@ mod topics;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use machine::Activity;
-use report::{Report, Row};
+use report::Row;
+use results::{Part, Results};
 
 /// Measure the broker against the bare machine.
 #[derive(Parser)]
@@ -55,14 +57,14 @@ pub(crate) struct Arguments {
     /// Only this part: empty, protocol, load, cpu, queues, latency, end-to-end, backlog, cold, features, order, topics, hubs, namespace,
     /// sdk (the Rust SDK), sdks (of other languages) or journal; or a part that a whole run leaves out: growth, or one piece of it (growth-backlog, growth-queues,
     /// growth-connections, growth-body-size, growth-subscriptions). With --peers: 1k, 256, queues, send, end-to-end or
-    /// waiting
-    #[arg(long, value_name = "PART")]
-    only: Option<String>,
+    /// waiting. Several are separated by commas
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<String>,
     /// The folder for the data of the broker and the bare files; must be on the disk to measure
     #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
     data: PathBuf,
-    /// The file for the results; a run of some parts writes none. With --peers, the default is bench/PEERS.md, and a run of some parts
-    /// replaces their values in it
+    /// The file for the results, beside which the raw values are written as JSON. A run of some parts replaces their values, and a quick run
+    /// writes nothing. With --peers, the default is bench/PEERS.md
     #[arg(long, value_name = "FILE", default_value = "bench/RESULTS.md")]
     #[arg(default_value_if("peers", "true", "bench/PEERS.md"))]
     results: PathBuf,
@@ -71,56 +73,70 @@ pub(crate) struct Arguments {
     repetitions: usize,
 }
 
-type Part = (&'static str, fn(&Arguments) -> Result<Vec<Row>>);
+/// Measures a part. The journal's benchmark makes a table of its own, the others return rows.
+type Measure = fn(&Arguments) -> Result<(Vec<Row>, String)>;
 
-const PARTS: [Part; 16] = [
-    ("empty", empty::run),
-    ("protocol", protocol::run),
-    ("load", load::run),
-    ("cpu", load::run_cpu),
-    ("queues", spread::run),
-    ("latency", latency::run),
-    ("end-to-end", end_to_end::run),
-    ("backlog", backlog::run),
-    ("cold", cold::run),
-    ("features", features::run),
-    ("order", order::run),
-    ("topics", topics::run),
-    ("hubs", hubs::run),
-    ("namespace", namespace::run),
-    ("sdk", sdk::run),
-    ("sdks", sdks::run),
+/// The parts in the order of the page.
+const PARTS: [(&str, Measure); 17] = [
+    ("empty", |arguments| in_rows(empty::run(arguments))),
+    ("protocol", |arguments| in_rows(protocol::run(arguments))),
+    ("load", |arguments| in_rows(load::run(arguments))),
+    ("cpu", |arguments| in_rows(load::run_cpu(arguments))),
+    ("queues", |arguments| in_rows(spread::run(arguments))),
+    ("latency", |arguments| in_rows(latency::run(arguments))),
+    ("end-to-end", |arguments| in_rows(end_to_end::run(arguments))),
+    ("backlog", |arguments| in_rows(backlog::run(arguments))),
+    ("cold", |arguments| in_rows(cold::run(arguments))),
+    ("features", |arguments| in_rows(features::run(arguments))),
+    ("order", |arguments| in_rows(order::run(arguments))),
+    ("topics", |arguments| in_rows(topics::run(arguments))),
+    ("hubs", |arguments| in_rows(hubs::run(arguments))),
+    ("namespace", |arguments| in_rows(namespace::run(arguments))),
+    ("sdk", |arguments| in_rows(sdk::run(arguments))),
+    ("sdks", |arguments| in_rows(sdks::run(arguments))),
+    ("journal", |arguments| Ok((Vec::new(), journal::run(arguments)?))),
 ];
+
+fn in_rows(rows: Result<Vec<Row>>) -> Result<(Vec<Row>, String)> {
+    Ok((rows?, String::new()))
+}
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     std::fs::create_dir_all(&arguments.data)
         .with_context(|| format!("cannot create {}", arguments.data.display()))?;
     raise_file_limit()?;
-    if let Some(only) = arguments.only.as_deref().filter(|only| growth::is_wanted(only)) {
-        return growth::run(&arguments, only);
-    }
     if arguments.peers {
         return peers::run(&arguments);
     }
-    let wants = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);
-    let mut report = Report::new(&arguments);
-    for (name, run) in PARTS.into_iter().filter(|(name, _)| wants(name)) {
-        eprintln!("measuring {name} …");
-        let before = Activity::now()?;
-        let rows = run(&arguments).with_context(|| format!("cannot measure {name}"))?;
-        report.add(rows, Activity::now()?.others_share_since(before));
+    let known = |name: &String| growth::is_wanted(name) || PARTS.iter().any(|(part, _)| part == name);
+    if let Some(name) = arguments.only.iter().find(|name| !known(name)) {
+        bail!("there is no part {name:?}; see --help");
     }
-    if wants("journal") {
-        eprintln!("measuring journal …");
-        report.journal = journal::run(&arguments)?;
+    for name in arguments.only.iter().filter(|name| growth::is_wanted(name)) {
+        growth::run(&arguments, name)?;
     }
-    print!("{}", report.to_markdown());
-    if arguments.only.is_none() {
-        std::fs::write(&arguments.results, report.to_markdown())
-            .with_context(|| format!("cannot write {}", arguments.results.display()))?;
+    let wants = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
+    PARTS.into_iter().filter(|(name, _)| wants(name)).try_for_each(|(name, measure)| {
+        run_part(&arguments, name, measure).with_context(|| format!("cannot measure {name}"))
+    })
+}
+
+/// Measures a part and writes it at once, so that a run that ends early keeps what it has measured.
+fn run_part(arguments: &Arguments, name: &str, measure: Measure) -> Result<()> {
+    eprintln!("measuring {name} …");
+    let mut part = Part::begin(arguments);
+    let before = Activity::now()?;
+    let (rows, text) = measure(arguments)?;
+    part.finish(rows, text, Activity::now()?.others_share_since(before))?;
+    print!("{}", part.table(name));
+    if arguments.quick {
+        return Ok(());
     }
-    Ok(())
+    let raw_file = arguments.results.with_extension("json");
+    let mut results = Results::read(&raw_file)?;
+    results.set(name, part);
+    results.write(&arguments.results, &raw_file, &PARTS.map(|(name, _)| name))
 }
 
 /// Allows as many open files as the system permits, for many connections. The broker inherits the limit.

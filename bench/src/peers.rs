@@ -72,11 +72,11 @@ const COLUMNS: [Column; 5] = [
 /// Measures and writes the page, the picture and the raw values. A run of some workloads or servers replaces only
 /// their values, or adds to them.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let workloads = chosen(&Workload::ALL, arguments.only.as_slice(), |workload| workload.name())?;
+    let workloads = chosen(&Workload::ALL, &arguments.only, |workload| workload.name())?;
     let columns = chosen(&COLUMNS, &arguments.peer, |column| column.name)?;
     let raw_file = arguments.results.with_extension("json");
     let mut results = Results::new(machine::describe(&arguments.data), arguments.quick);
-    if arguments.add || arguments.only.is_some() || !arguments.peer.is_empty() {
+    if arguments.add || !arguments.only.is_empty() || !arguments.peer.is_empty() {
         results = results.continued(&raw_file)?;
     }
     let extent = Extent::new(arguments.data.clone(), arguments.quick);
