@@ -6,7 +6,7 @@ use peeklock_client::{ConnectError, Options};
 
 use crate::admin::Admin;
 use crate::backoff::Backoff;
-use crate::connection::{Connection, Dial, Tcp};
+use crate::connection::{Connection, Dial, Observer, Tcp};
 use crate::error::Error;
 use crate::receiver::ReceiverBuilder;
 use crate::sender::Sender;
@@ -28,6 +28,7 @@ pub struct ClientBuilder {
     dial: Option<Arc<dyn Dial>>,
     options: Options,
     backoff: Backoff,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Client {
@@ -47,6 +48,7 @@ impl Client {
             dial: None,
             options: Options::default(),
             backoff: Backoff::default(),
+            observer: None,
         }
     }
 
@@ -94,13 +96,19 @@ impl ClientBuilder {
         ClientBuilder { backoff, ..self }
     }
 
+    /// Lets the test kit see what the client receives and completes.
+    #[cfg(feature = "testing")]
+    pub(crate) fn observed(self, observer: Arc<dyn Observer>) -> Self {
+        ClientBuilder { observer: Some(observer), ..self }
+    }
+
     /// Connects. The first connection is opened at once, so that a wrong address or key is reported here. It is tried at most three times; a lost
     /// connection is dialled again for as long as [`ClientBuilder::retry`] allows.
     pub async fn connect(self) -> Result<Client, Error> {
-        let backoff = self.backoff;
+        let (backoff, observer) = (self.backoff, self.observer.clone());
         let dial = self.into_dial().await?;
         let admin = Admin::new(Arc::clone(&dial), backoff);
-        Ok(Client { connection: Connection::open(dial, backoff).await?, admin })
+        Ok(Client { connection: Connection::open(dial, backoff, observer).await?, admin })
     }
 
     /// Returns the administration alone. It connects with its first request.

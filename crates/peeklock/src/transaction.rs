@@ -42,6 +42,8 @@ pub struct Transaction {
     is_doomed: AtomicBool,
     /// The messages that are settled in the transaction.
     held: Mutex<Vec<(Arc<Source>, LockToken)>>,
+    /// The sources of the messages that it completes.
+    completed: Mutex<Vec<Arc<Source>>>,
 }
 
 impl Transaction {
@@ -55,7 +57,8 @@ impl Transaction {
             match begun {
                 Ok(begun) => {
                     let (is_doomed, held) = (AtomicBool::new(false), Mutex::default());
-                    return Ok(Transaction { begun: Some(begun), is_doomed, held });
+                    let (begun, completed) = (Some(begun), Mutex::default());
+                    return Ok(Transaction { begun, is_doomed, held, completed });
                 }
                 Err(error) => attempts.retry_after(error).await?,
             }
@@ -95,6 +98,9 @@ impl Transaction {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             held.push((Arc::clone(&source), token));
         }
+        if outcome == Outcome::Complete && source.connection.observer().is_some() {
+            self.completed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&source));
+        }
         let settled = match hold {
             Hold::Link(link) if !link.is_cut_off() => begun.settle(link, outcome).await,
             // The lock outlives the link.
@@ -119,10 +125,21 @@ impl Transaction {
             return Err(Error::new(Kind::RolledBack, "E-TX-01", text).transient(None));
         }
         let result = begun.commit().await.map_err(explain_commit);
-        if result.as_ref().is_err_and(|error| error.kind() == Kind::RolledBack) {
-            self.give_back();
+        match &result {
+            Ok(()) => self.note_completed(),
+            Err(error) if error.kind() == Kind::RolledBack => self.give_back(),
+            Err(_) => {}
         }
         result
+    }
+
+    fn note_completed(&mut self) {
+        let completed = std::mem::take(self.completed.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for source in completed {
+            if let Some(observer) = source.connection.observer() {
+                observer.completed(&source.entity);
+            }
+        }
     }
 
     /// Rolls the transaction back. The messages that were settled in it are abandoned.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use peeklock::admin::Queue;
+use peeklock::handler::Context;
 use peeklock::testing::TestBroker;
 use peeklock::{Kind, Message, Sender};
 
@@ -149,4 +150,112 @@ async fn clients_continue_after_cut_and_refused_connections() {
         delivery.complete().await.unwrap();
     }
     assert!(broker.messages("orders").await.is_empty());
+}
+
+#[tokio::test]
+async fn clients_attach_again_when_their_links_are_dropped() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new()).await;
+    broker.create_queue("invoices", Queue::new()).await;
+    let client = broker.client().await;
+    let (orders, invoices) =
+        (client.sender("orders").await.unwrap(), client.sender("invoices").await.unwrap());
+    let mut receiver = client.receiver("orders").manual_credit().open().await.unwrap();
+    send(&orders, "a").await;
+    receiver.add_credit(2).await.unwrap();
+    let held = receiver.next().await.unwrap().unwrap();
+    // A transaction ends with its connection.
+    let work = client.transaction().await.unwrap();
+    work.send(&invoices, Message::text("invoice")).await.unwrap();
+    for text in ["b", "c", "d"] {
+        broker.drop_links("orders").await;
+        send(&orders, text).await;
+        let delivery = receiver.next().await.unwrap().unwrap();
+        assert_eq!((delivery.message().body_text().as_ref(), delivery.message().delivery_count()), (text, 0));
+        delivery.complete().await.unwrap();
+        receiver.add_credit(1).await.unwrap();
+    }
+    held.complete().await.unwrap();
+    work.commit().await.unwrap();
+    assert_eq!((broker.held_locks("orders").await, broker.waiting("orders").await), (0, 0));
+    assert_eq!(broker.waiting("invoices").await, 1, "the connection has stayed");
+}
+
+#[tokio::test]
+async fn a_processor_goes_on_after_its_link_was_dropped() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new()).await;
+    let client = broker.client().await;
+    let sender = client.sender("orders").await.unwrap();
+    let processor = client.processor("orders").handler(|| async {}).start().await.unwrap();
+    for count in 1..=3 {
+        broker.drop_links("orders").await;
+        send(&sender, "a").await;
+        let mut status = processor.status();
+        status.wait_for(|status| status.completed == count).await.unwrap();
+        assert_eq!(status.borrow().failed, 0);
+    }
+    processor.stop(MINUTE).await.unwrap();
+    assert_eq!((broker.completed("orders"), broker.held_locks("orders").await), (3, 0));
+}
+
+#[tokio::test]
+async fn the_lock_of_a_message_in_a_handler_is_lost_by_its_id_or_its_number() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new()).await;
+    let client = broker.client().await;
+    send(&client.sender("orders").await.unwrap(), "a").await;
+    let handle = |context: Context| async move {
+        // The third delivery keeps its lock.
+        if context.attempt() < 3 {
+            context.lock_lost().await;
+        }
+    };
+    let processor = client.processor("orders").handler(handle).start().await.unwrap();
+    let mut status = processor.status();
+    status.wait_for(|status| status.running == 1).await.unwrap();
+    broker.lose_lock_of("orders", "a").await;
+    status.wait_for(|status| status.failed == 1 && status.running == 1).await.unwrap();
+    let number = broker.messages("orders").await[0].sequence_number().unwrap();
+    broker.lose_lock_of("orders", number).await;
+    status.wait_for(|status| (status.failed, status.completed) == (2, 1)).await.unwrap();
+    processor.stop(MINUTE).await.unwrap();
+    assert_eq!((broker.completed("orders"), broker.held_locks("orders").await), (1, 0));
+}
+
+#[tokio::test]
+#[should_panic(expected = "no client holds message 'b' of 'orders'")]
+async fn a_message_that_nobody_holds_has_no_lock_to_lose() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new()).await;
+    broker.lose_lock_of("orders", "b").await;
+}
+
+#[tokio::test]
+async fn completed_messages_are_counted_once_the_broker_has_confirmed() {
+    let broker = TestBroker::start().await;
+    broker.create_queue("orders", Queue::new()).await;
+    let client = broker.client().await;
+    let sender = client.sender("orders").await.unwrap();
+    for text in ["completed", "abandoned", "lost", "committed", "rolled back"] {
+        send(&sender, text).await;
+    }
+    let mut receiver = client.receiver("orders").manual_credit().open().await.unwrap();
+    receiver.add_credit(5).await.unwrap();
+    let mut next = async || receiver.next().await.unwrap().unwrap();
+    next().await.complete().await.unwrap();
+    next().await.abandon().await.unwrap();
+    let lost = next().await;
+    broker.lose_lock(&lost).await;
+    assert!(lost.complete().await.is_err());
+    assert_eq!((broker.completed("Orders"), broker.completed("invoices")), (1, 0));
+    let work = client.transaction().await.unwrap();
+    work.complete(next().await).await.unwrap();
+    assert_eq!(broker.completed("orders"), 1);
+    work.commit().await.unwrap();
+    let work = client.transaction().await.unwrap();
+    work.complete(next().await).await.unwrap();
+    work.roll_back().await.unwrap();
+    assert_eq!(broker.completed("orders"), 2);
+    assert_eq!(broker.waiting("orders").await, 3);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::BoxFuture;
-use peeklock_client::{Admin, Client, ConnectError};
+use peeklock_client::{Admin, Client, ConnectError, ReceivedMessage};
 
 pub(crate) use attempts::Attempts;
 pub(crate) use reopened::Reopened;
@@ -38,6 +38,15 @@ pub trait Dial: Send + Sync + 'static {
     fn address(&self) -> String;
 }
 
+/// Sees the messages that a client receives and completes.
+pub(crate) trait Observer: Send + Sync + 'static {
+    /// A message was received.
+    fn received(&self, entity: &str, message: &ReceivedMessage);
+
+    /// The broker has confirmed that a message is completed.
+    fn completed(&self, entity: &str);
+}
+
 /// The connection of a client. It is cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connection {
@@ -49,14 +58,20 @@ struct Inner {
     backoff: Backoff,
     live: Reopened<Client>,
     is_closed: AtomicBool,
+    /// The test kit.
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Connection {
     /// Opens the first connection, with few attempts.
-    pub(crate) async fn open(dial: Arc<dyn Dial>, backoff: Backoff) -> Result<Self, Error> {
+    pub(crate) async fn open(
+        dial: Arc<dyn Dial>,
+        backoff: Backoff,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Self, Error> {
         let first = dial_with(Arc::clone(&dial), backoff.attempts_at_most(FIRST_ATTEMPTS_MAX)).await?;
         let (live, is_closed) = (Reopened::new(first), AtomicBool::new(false));
-        Ok(Connection { inner: Arc::new(Inner { dial, backoff, live, is_closed }) })
+        Ok(Connection { inner: Arc::new(Inner { dial, backoff, live, is_closed, observer }) })
     }
 
     /// Returns the open connection. If it is lost, waits until it is dialled again: once for all callers.
@@ -71,6 +86,10 @@ impl Connection {
             return Err(closed);
         }
         Ok(client)
+    }
+
+    pub(crate) fn observer(&self) -> Option<&dyn Observer> {
+        self.inner.observer.as_deref()
     }
 
     /// Starts to count the attempts of one operation.

@@ -71,12 +71,18 @@ impl Delivery {
                 return Err(error.into());
             }
         };
+        if let Some(observer) = source.connection.observer() {
+            observer.received(&source.entity, &message);
+        }
         let lock = Arc::new(Mutex::new(LockEnd::of_message(source.clock, &message)));
         Ok(Delivery { message, hold: Some(Hold::Link(link)), source: Arc::clone(source), lock })
     }
 
     /// Returns the delivery of a message that was fetched by its sequence number.
     pub(crate) fn fetched(message: ReceivedMessage, source: &Arc<Source>) -> Self {
+        if let Some(observer) = source.connection.observer() {
+            observer.received(&source.entity, &message);
+        }
         let lock = Arc::new(Mutex::new(LockEnd::of_message(source.clock, &message)));
         let hold = message.lock_token.map(Hold::Token);
         Delivery { message, hold, source: Arc::clone(source), lock }

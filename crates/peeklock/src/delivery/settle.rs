@@ -15,6 +15,21 @@ pub(super) async fn settle(
     outcome: Outcome,
     lock_end: LockEnd,
 ) -> Result<(), Error> {
+    let observer = source.connection.observer().filter(|_| outcome == Outcome::Complete);
+    settle_somehow(source, hold, outcome, lock_end).await?;
+    if let Some(observer) = observer {
+        observer.completed(&source.entity);
+    }
+    Ok(())
+}
+
+/// Settles over the link, or by the lock token.
+async fn settle_somehow(
+    source: &Source,
+    hold: Hold,
+    outcome: Outcome,
+    lock_end: LockEnd,
+) -> Result<(), Error> {
     let token = hold.token();
     let mut is_uncertain = false;
     if let Hold::Link(link) = hold {

@@ -1,17 +1,19 @@
 //! Faults of the connections between clients and the broker.
 
+mod links;
 mod settlements;
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
+use self::links::{Detachable, Links};
 use self::settlements::Delayed;
 use crate::embedded::{Wrap, Wrapped};
 
@@ -21,17 +23,38 @@ pub(super) struct Faults {
     cuts: watch::Sender<u64>,
     refuses: AtomicBool,
     delay_ms: Arc<AtomicU64>,
+    /// The links of each connection.
+    links: Mutex<Vec<Weak<Links>>>,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Faults { cuts: watch::Sender::new(0), refuses: AtomicBool::new(false), delay_ms: Arc::default() }
+        Faults {
+            cuts: watch::Sender::new(0),
+            refuses: AtomicBool::new(false),
+            delay_ms: Arc::default(),
+            links: Mutex::default(),
+        }
     }
 }
 
 impl Faults {
     pub(super) fn cut(&self) {
         self.cuts.send_modify(|count| *count += 1);
+    }
+
+    /// Detaches all links to an entity, on every connection.
+    pub(super) fn drop_links(&self, entity: &str) {
+        let connections = self.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        connections.iter().filter_map(Weak::upgrade).for_each(|links| links.drop_of(entity));
+    }
+
+    fn new_links(&self) -> Arc<Links> {
+        let links = Arc::<Links>::default();
+        let mut all = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|links| links.strong_count() > 0);
+        all.push(Arc::downgrade(&links));
+        links
     }
 
     pub(super) fn refuse(&self, refuses: bool) {
@@ -48,13 +71,14 @@ impl Wrap for Faults {
         if self.refuses.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
+        let stream = Detachable::new(stream, self.new_links());
         let mut cuts = self.cuts.subscribe();
         let cut = Box::pin(async move {
             // An error means that the test is over and its broker gone.
             let _ = cuts.changed().await;
         });
         Ok(Box::new(Severable {
-            stream: Delayed::new(stream, Arc::clone(&self.delay_ms)),
+            stream: Delayed::new(Box::new(stream), Arc::clone(&self.delay_ms)),
             cut,
             is_cut: false,
         }))

@@ -32,6 +32,12 @@ impl TestBroker {
         self.counts(entity).await.deferred_count
     }
 
+    /// Returns the number of messages that clients of [`TestBroker::client`] have completed, each confirmed by the broker: by a receiver, a
+    /// processor or a transaction.
+    pub fn completed(&self, entity: &str) -> u64 {
+        self.ledger.completed(entity)
+    }
+
     /// Returns all counts.
     pub async fn counts(&self, entity: &str) -> Counts {
         let admin = self.admin();

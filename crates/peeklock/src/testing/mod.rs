@@ -36,16 +36,19 @@ mod clock;
 mod deliver;
 mod faults;
 mod inspect;
+mod ledger;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admin::{Admin, Queue};
 use crate::embedded::Broker;
-use crate::{Client, Delivery, Dial, Outcome, Timestamp};
+use crate::{Client, Delivery, Dial, LockToken, Outcome, Timestamp};
 use clock::VirtualClock;
 pub use deliver::{TestDelivery, deliver};
 use faults::Faults;
+pub use ledger::HeldMessage;
+use ledger::Ledger;
 
 /// A broker in memory on virtual time. It ends when it and its clients are dropped.
 ///
@@ -53,6 +56,7 @@ use faults::Faults;
 pub struct TestBroker {
     broker: Broker,
     faults: Arc<Faults>,
+    ledger: Arc<Ledger>,
     clock: VirtualClock,
 }
 
@@ -64,7 +68,7 @@ impl TestBroker {
     pub async fn start() -> Self {
         let clock = VirtualClock::pause();
         let broker = expect("start the broker", Broker::in_memory().await);
-        TestBroker { broker, faults: Arc::default(), clock }
+        TestBroker { broker, faults: Arc::default(), ledger: Arc::default(), clock }
     }
 
     /// Connects a client with the default settings.
@@ -74,7 +78,8 @@ impl TestBroker {
 
     /// Returns a builder for a client with other settings.
     pub fn dialling(&self) -> crate::ClientBuilder {
-        Client::over(Arc::new(self.broker.dial().wrapped(self.faults.clone())))
+        let dial = self.broker.dial().wrapped(self.faults.clone());
+        Client::over(Arc::new(dial)).observed(self.ledger.clone())
     }
 
     /// Returns the embedded broker, for example to serve it to other programs.
@@ -119,12 +124,39 @@ impl TestBroker {
         self.faults.refuse(refuses);
     }
 
+    /// Detaches the links of all clients to a queue, topic or subscription, as a broker does at times. Their connections stay open. Clients
+    /// attach again; deliveries that they hold keep their locks.
+    pub async fn drop_links(&self, entity: &str) {
+        // Nothing may be under way on a link that ends.
+        self.settle().await;
+        self.faults.drop_links(entity);
+        self.settle().await;
+    }
+
     /// Ends the lock on a message as if it had expired. The delivery counts, and the message is available again. Its holder learns it with the
     /// next renewal or settlement. Not for queues with sessions, whose locks belong to the session.
     pub async fn lose_lock(&self, delivery: &Delivery) {
-        let Some(token) = delivery.lock_token() else { return };
+        if let Some(token) = delivery.lock_token() {
+            self.end_lock(delivery.entity(), token).await;
+        }
+    }
+
+    /// Does the same for a message that another part of the program holds, such as a processor: the one with this message id
+    /// (`lose_lock_of("orders", "order-7")`) or this [`SequenceNumber`].
+    ///
+    /// # Panics
+    /// If no client of this test has received the message, or it is not locked any more.
+    pub async fn lose_lock_of<'a>(&self, entity: &str, message: impl Into<HeldMessage<'a>>) {
+        let message = message.into();
+        let token = self.ledger.token(entity, message);
+        let token =
+            expect("end a lock", token.ok_or_else(|| format!("no client holds {message} of '{entity}'")));
+        self.end_lock(entity, token).await;
+    }
+
+    async fn end_lock(&self, entity: &str, token: LockToken) {
         let connection = expect("connect", self.broker.dial().dial().await);
-        let lost = connection.settle(delivery.entity(), &[token], Outcome::Abandon).await;
+        let lost = connection.settle(entity, &[token], Outcome::Abandon).await;
         expect("end the lock", lost);
         connection.close().await;
     }
