@@ -138,7 +138,9 @@ fn open_error(place: &Place, error: &OpenError) -> Error {
             );
             ("E-EMB-01", text)
         }
-        other => ("E-EMB-02", format!("Cannot open {place}: {other}.")),
+        other => {
+            ("E-EMB-02", format!("Cannot open {place}: {other}. Correct the reason, and open it again."))
+        }
     };
     Error::new(Kind::Embedded, code, text)
 }

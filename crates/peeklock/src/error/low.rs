@@ -225,7 +225,7 @@ fn refused(operation: &str, entity: &str, status: i32, condition: &str, reason: 
             Kind::NotFound,
             "E-DATA-03",
             format!(
-                "The message does not exist in \"{entity}\": {reason}. It may be settled, or have expired."
+                "The message does not exist in \"{entity}\": {reason}. It may be settled, or have expired. Check the sequence number."
             ),
         ),
         condition::RESOURCE_LIMIT_EXCEEDED => limit_reached(entity, reason),

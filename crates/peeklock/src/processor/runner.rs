@@ -70,7 +70,7 @@ impl Runner {
                 return Err(error);
             }
             retried += 1;
-            self.report_failure(work, error);
+            self.report_failure(work, error, "It is called again at once.");
         }
     }
 
@@ -106,13 +106,15 @@ impl Runner {
             }
             Decision::Fail => Outcome::Release,
         };
-        self.report_failure(work, error);
+        let error_kind = error.kind();
+        self.report_failure(work, error, &consequence(decision, error_kind));
         let ended = if decision == Decision::Fail { Ended::Fatal } else { Ended::Failed };
         self.settle(work, outcome, ended).await
     }
 
-    fn report_failure(&self, work: &Work, error: HandlerError) {
-        self.reporter.report_work(ErrorSource::Handler, handler_error(&self.entity, work, error), work);
+    fn report_failure(&self, work: &Work, error: HandlerError, consequence: &str) {
+        let error = handler_error(&self.entity, work, error, consequence);
+        self.reporter.report_work(ErrorSource::Handler, error, work);
     }
 
     /// Settles the message unless the handler has done it.
@@ -128,19 +130,40 @@ impl Runner {
     }
 }
 
+/// Returns the sentences about what happens to the message, and what to do if nothing happens by itself.
+fn consequence(decision: Decision, kind: Kind) -> String {
+    match decision {
+        Decision::Later(delay) => format!("The message is delivered again after {delay:.1?}."),
+        Decision::DeadLetter(reason) if kind == Kind::Malformed => format!(
+            "The message was dead-lettered with reason {reason}. Correct the sender, or the type of the handler's argument."
+        ),
+        Decision::DeadLetter(reason) => {
+            format!(
+                "The message was dead-lettered with reason {reason}. Correct the cause, and send it again."
+            )
+        }
+        Decision::Fail => {
+            "The message was handed back, and the processor stops. Correct the cause, and start it again."
+                .to_owned()
+        }
+    }
+}
+
 /// Returns the error for the error handler and the log.
-fn handler_error(entity: &str, work: &Work, error: HandlerError) -> Error {
+fn handler_error(entity: &str, work: &Work, error: HandlerError, consequence: &str) -> Error {
     let (kind, failure) = (error.kind(), error.into_failure());
     let message = work.message();
     let id = message.message_id().or_else(|| message.sequence_number().map(|number| number.to_string()));
     let id = id.unwrap_or_else(|| "without id".to_owned());
     let (code, what) = match kind {
-        Kind::Panic => ("E-HAND-02", "panicked"),
-        Kind::Timeout => ("E-HAND-03", "exceeded its time"),
-        Kind::Malformed => ("E-HAND-04", "cannot read the body"),
-        _ => ("E-HAND-01", "failed"),
+        Kind::Panic => ("E-HAND-02", "panicked on"),
+        Kind::Timeout => ("E-HAND-03", "exceeded its time on"),
+        Kind::Malformed => ("E-HAND-04", "cannot read the body of"),
+        _ => ("E-HAND-01", "failed on"),
     };
     let attempt = work.attempt();
-    let text = format!("The handler of \"{entity}\" {what} on message {id}, attempt {attempt}: {failure}.");
+    let text = format!(
+        "The handler of \"{entity}\" {what} message {id}, attempt {attempt}: {failure}. {consequence}"
+    );
     Error::new(kind, code, text).caused_by(failure)
 }

@@ -34,7 +34,7 @@ async fn the_error_handler_is_told_about_everything_and_decides_nothing() {
     let text = error.error.to_string();
     assert_eq!(
         text,
-        "E-HAND-01 The handler of \"q\" failed on message m1, attempt 1: pool timed out after 5 s."
+        "E-HAND-01 The handler of \"q\" failed on message m1, attempt 1: pool timed out after 5 s. It is called again at once."
     );
     assert_eq!(rig.counts().await.dead_letter_count, 1, "the retry policy has decided");
     processor.stop(Duration::ZERO).await.unwrap();

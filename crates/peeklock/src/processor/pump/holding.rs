@@ -102,7 +102,7 @@ impl Pump {
     fn session_passed(&self) -> Error {
         let entity = &self.runner.entity;
         let text = format!(
-            "The lock of a session of \"{entity}\" was lost: its renewal did not succeed in time. The session will be delivered again."
+            "The lock of a session of \"{entity}\" was lost: its renewal did not succeed in time. The session will be delivered again. Raise the lock with \"peeklock queue update {entity} --lock 5m\"."
         );
         Error::new(Kind::LockLost, "E-SESS-03", text)
     }
