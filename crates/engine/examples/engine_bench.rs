@@ -1,4 +1,4 @@
-//! Measures the engine's time and memory per message: `cargo run --release --example engine_bench`.
+//! Measures the engine's time and memory per message: `cargo run --release -p peeklock-engine --example engine_bench`.
 //!
 //! There is no journal and no socket, so the result is the cost of the decisions. Each line is the best and the median
 //! of several rounds.

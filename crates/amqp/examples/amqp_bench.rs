@@ -2,7 +2,7 @@
 //! and on one thread. Prints nanoseconds per message and side: the median over batches of one read each, so that other
 //! load on the machine has little effect.
 //!
-//! `cargo run --release -p peeklock-amqp --example engine_bench [messages]`
+//! `cargo run --release -p peeklock-amqp --example amqp_bench [messages]`
 
 #![allow(clippy::disallowed_methods)] // Measuring needs a clock.
 
