@@ -7,7 +7,7 @@ use std::sync::Arc;
 use peeklock_types::Timestamp;
 
 use super::bucket::Bucket;
-use crate::queue::SessionSlot;
+use crate::queue::{SessionSlot, Turn};
 
 /// The index of a lane. Counts from one, so that a message of a queue without an order needs no extra byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,8 +37,8 @@ pub struct LaneKey {
 pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     pub(super) row: Row,
-    /// The available sessions, by their first message, in a queue with sessions.
-    pub(super) sessions: Option<BTreeSet<(u64, SessionSlot)>>,
+    /// The available sessions, in a queue with sessions.
+    pub(super) sessions: Option<BTreeSet<(Turn, SessionSlot)>>,
     /// Messages of the lane, in any state.
     pub(super) message_count: u64,
     /// Messages that wait, including those in sessions.
@@ -86,7 +86,7 @@ impl Lane {
     #[inline]
     pub(crate) fn head(&self) -> Option<u64> {
         match &self.sessions {
-            Some(sessions) => sessions.first().map(|&(number, _)| number),
+            Some(sessions) => sessions.first().map(|(turn, _)| turn.head),
             None => self.row.first(),
         }
     }

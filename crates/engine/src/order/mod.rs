@@ -43,7 +43,7 @@ pub use self::view::{
 use crate::error::Error;
 use crate::message::ReceiverId;
 use crate::number_map::NumberMap;
-use crate::queue::SessionSlot;
+use crate::queue::{SessionSlot, Turn};
 
 /// The lanes of one queue, and the state that decides which message is next.
 #[derive(Debug)]
@@ -361,17 +361,17 @@ impl Order {
     }
 
     /// Adds an available session to the lane of its first message, or removes it.
-    pub(crate) fn list_session(&mut self, slot: LaneSlot, number: u64, session: SessionSlot) {
+    pub(crate) fn list_session(&mut self, slot: LaneSlot, turn: Turn, session: SessionSlot) {
         if let Some(sessions) = self.lane_mut(slot).and_then(|lane| lane.sessions.as_mut()) {
-            sessions.insert((number, session));
+            sessions.insert((turn, session));
         }
         self.list(slot);
         self.blocked = None;
     }
 
-    pub(crate) fn unlist_session(&mut self, slot: LaneSlot, number: u64, session: SessionSlot) {
+    pub(crate) fn unlist_session(&mut self, slot: LaneSlot, turn: Turn, session: SessionSlot) {
         if let Some(sessions) = self.lane_mut(slot).and_then(|lane| lane.sessions.as_mut()) {
-            sessions.remove(&(number, session));
+            sessions.remove(&(turn, session));
         }
         self.list(slot);
     }

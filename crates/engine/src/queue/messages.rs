@@ -288,7 +288,8 @@ impl Messages {
         self.waiting_count() > 0 || self.sessions.first_available().is_some()
     }
 
-    /// Returns the message to forward next, regardless of rates. Messages of sessions go in the order of each session.
+    /// Returns the message to forward next, regardless of rates. Messages of sessions go in the order of each session, and
+    /// sessions in turn.
     pub(crate) fn next_to_forward(&mut self) -> Option<SequenceNumber> {
         if let Some(number) = self.sessions.first_available() {
             return Some(SequenceNumber(number));
@@ -640,11 +641,11 @@ impl Messages {
             }
         });
         if let (Some(order), Some((old, new))) = (&mut self.order, changed) {
-            if let Some((number, Some(lane))) = old {
-                order.unlist_session(lane, number, slot);
+            if let Some((turn, Some(lane))) = old {
+                order.unlist_session(lane, turn, slot);
             }
-            if let Some((number, Some(lane))) = new {
-                order.list_session(lane, number, slot);
+            if let Some((turn, Some(lane))) = new {
+                order.list_session(lane, turn, slot);
             }
         }
     }

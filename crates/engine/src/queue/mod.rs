@@ -31,7 +31,7 @@ pub(crate) use forward::reason;
 pub(crate) use history::History;
 pub(crate) use messages::{Messages, Moving};
 pub use receipt::NewBody;
-pub(crate) use sessions::{Holder, SessionSlot};
+pub(crate) use sessions::{Holder, SessionSlot, Turn};
 pub(crate) use table::{Marks, MessageRow, Row};
 
 use self::table::Table;

@@ -27,8 +27,12 @@ pub(crate) struct Sessions {
     by_id: BTreeMap<SessionId, SessionSlot>,
     slots: Vec<Option<Session>>,
     free: Vec<SessionSlot>,
-    /// Available sessions, by their first message: the one that has waited longest comes first.
-    available: BTreeSet<(u64, SessionSlot)>,
+    /// Available sessions: the one that has waited longest comes first.
+    available: BTreeSet<(Turn, SessionSlot)>,
+    /// The largest number of a message that was added.
+    newest: u64,
+    /// The number of holds so far.
+    hold_count: u64,
     /// Sessions with an available message and a holder that requests one. Some may have lost the message or the holder
     /// since.
     ready: VecDeque<SessionSlot>,
@@ -49,6 +53,8 @@ static NO_SESSIONS: Sessions = Sessions {
     slots: Vec::new(),
     free: Vec::new(),
     available: BTreeSet::new(),
+    newest: 0,
+    hold_count: 0,
     ready: VecDeque::new(),
     waiters: VecDeque::new(),
     waiter_deadlines: BTreeSet::new(),
@@ -71,8 +77,28 @@ impl DerefMut for LazySessions {
     }
 }
 
-/// An available session: the number of its first message, and the lane of that message.
-pub(crate) type Listed = (u64, Option<LaneSlot>);
+/// The position of an available session among the others. A session waits since its first message arrived, or since its
+/// last hold ended if that was later: otherwise a session with a long backlog would be the next one again and again.
+/// Sessions that were let go after the same message follow each other in the order in which they were accepted, so each
+/// goes ahead of a waiting session at most once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    since: LetGo,
+    /// The number of the first message.
+    pub(crate) head: u64,
+}
+
+/// The moment at which a session was let go. It is kept only in memory, like the holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct LetGo {
+    /// The number of the newest message at that time.
+    after: u64,
+    /// The number of the hold.
+    hold: u64,
+}
+
+/// An available session: its position, and the lane of its first message.
+pub(crate) type Listed = (Turn, Option<LaneSlot>);
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -87,6 +113,9 @@ pub(crate) struct Session {
     pub(crate) state_set_at: Timestamp,
     /// The holder is kept only in memory: after a restart all receivers are gone, and their sessions are free.
     holder: Option<Holder>,
+    /// The number of the last hold.
+    hold: u64,
+    let_go: LetGo,
     /// The message to deliver next; `None` while the first message is delayed.
     head: Option<u64>,
     /// The key of the session in the list of available sessions, and its lane.
@@ -114,6 +143,8 @@ impl Session {
             state: None,
             state_set_at: Timestamp::ZERO,
             holder: None,
+            hold: 0,
+            let_go: LetGo::default(),
             head: None,
             listed: None,
             is_ready: false,
@@ -154,9 +185,10 @@ impl Session {
         self.is_kept() || self.holder.is_some()
     }
 
-    /// Returns the first message if the session is available to a receiver that accepts any session.
-    fn can_be_had(&self) -> Option<u64> {
-        self.head.filter(|_| self.holder.is_none() && self.poison_count == 0)
+    /// Returns the position of the session if it is available to a receiver that accepts any session.
+    fn turn(&self) -> Option<Turn> {
+        let head = self.head.filter(|_| self.holder.is_none() && self.poison_count == 0)?;
+        Some(Turn { since: self.let_go.max(LetGo { after: head, hold: 0 }), head })
     }
 }
 
@@ -222,6 +254,7 @@ impl Sessions {
     }
 
     pub(crate) fn add_message(&mut self, slot: SessionSlot, number: u64) {
+        self.newest = self.newest.max(number);
         if let Some(session) = self.get_mut(slot) {
             session.numbers.insert(number);
         }
@@ -284,14 +317,14 @@ impl Sessions {
         let Session { numbers, waiting, .. } = session;
         let row = |from| numbers.range(from..).next().map(|&number| (number, look(number).waits));
         session.head = waiting.first(row).filter(|&number| !look(number).is_delayed);
-        let listed = session.can_be_had().map(|number| (number, look(number).lane));
+        let listed = session.turn().map(|turn| (turn, look(turn.head).lane));
         if listed != session.listed {
             let old = std::mem::replace(&mut session.listed, listed);
-            if let Some((number, _)) = old {
-                self.available.remove(&(number, slot));
+            if let Some((turn, _)) = old {
+                self.available.remove(&(turn, slot));
             }
-            if let Some((number, _)) = listed {
-                self.available.insert((number, slot));
+            if let Some((turn, _)) = listed {
+                self.available.insert((turn, slot));
             }
             changed = Some((old, listed));
         }
@@ -314,7 +347,16 @@ impl Sessions {
     /// [`Sessions::refresh`] afterwards.
     pub(crate) fn set_holder(&mut self, slot: SessionSlot, holder: Option<Holder>) {
         let Some(session) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return };
-        if let Some(old) = std::mem::replace(&mut session.holder, holder) {
+        let old = std::mem::replace(&mut session.holder, holder);
+        match (old, holder) {
+            (None, Some(Holder { receiver: Some(_), .. })) => {
+                self.hold_count += 1;
+                session.hold = self.hold_count;
+            }
+            (Some(_), None) => session.let_go = LetGo { after: self.newest, hold: session.hold },
+            _ => {}
+        }
+        if let Some(old) = old {
             self.lock_deadlines.remove(&(old.until, slot));
         }
         if let Some(new) = holder {
@@ -348,7 +390,7 @@ impl Sessions {
 
     /// Returns the first message of the next available session.
     pub(crate) fn first_available(&self) -> Option<u64> {
-        self.available.first().map(|&(number, _)| number)
+        self.available.first().map(|(turn, _)| turn.head)
     }
 
     pub(crate) fn next_available(&self) -> Option<SessionSlot> {

@@ -43,7 +43,12 @@ pub(crate) struct Hold {
     pub(crate) receiver: ReceiverId,
     pub(crate) session: usize,
     pub(crate) until: Timestamp,
+    /// The number of the hold.
+    pub(crate) number: u64,
 }
+
+/// The moment at which a session was let go: the newest message number, and the number of the hold. A crash removes it.
+pub(crate) type LetGo = (u64, u64);
 
 impl ModelMessage {
     /// Returns whether the message is in its session's row. A delayed message is in the row, so that nothing overtakes
@@ -103,12 +108,17 @@ impl Model {
         first.filter(|m| m.state == MessageState::Active).map(|m| m.number)
     }
 
-    /// Returns the next available session.
-    pub(crate) fn available(&self, holds: &[Hold]) -> Option<usize> {
+    /// Returns the next available session: the one that has waited longest since its first message arrived, or since it was
+    /// let go.
+    pub(crate) fn available(&self, holds: &[Hold], let_go: &[LetGo; 3]) -> Option<usize> {
         let is_free = |session: &usize| holds.iter().all(|hold| hold.session != *session);
         let is_clean = |session: &usize| self.in_session(*session).all(|m| !m.is_poison);
         let free = (0..3).filter(is_free).filter(is_clean);
-        free.filter(|session| self.head(*session).is_some()).min_by_key(|session| self.head(*session))
+        let turns = free.filter_map(|session| {
+            let SequenceNumber(head) = self.head(session)?;
+            Some((let_go[session].max((head, 0)), head, session))
+        });
+        turns.min().map(|(.., session)| session)
     }
 
     pub(crate) fn find(&mut self, number: SequenceNumber) -> Option<&mut ModelMessage> {

@@ -13,7 +13,7 @@ use peeklock_types::{
 };
 
 use crate::Step;
-use crate::model::{Hold, Model, ModelMessage};
+use crate::model::{Hold, LetGo, Model, ModelMessage};
 
 const QUEUE: EntityId = EntityId(0);
 const MAIN: SubQueue = SubQueue::Main;
@@ -30,6 +30,8 @@ pub(crate) struct World {
     engine: Engine,
     model: Model,
     holds: Vec<Hold>,
+    hold_count: u64,
+    let_go: [LetGo; 3],
     /// Receivers that lost their session and are still attached: `until` is the time at which they are closed.
     former: Vec<Hold>,
     /// Receivers that wait for a session, and until when.
@@ -70,6 +72,8 @@ impl World {
             engine,
             model,
             holds: Vec::new(),
+            hold_count: 0,
+            let_go: [(0, 0); 3],
             former: Vec::new(),
             waiters: Vec::new(),
             credits: Vec::new(),
@@ -173,14 +177,21 @@ impl World {
         }
         let until = self.now + LOCK_DURATION;
         assert_eq!(attached, Ok(Attached::Session(HeldSession { session: session(n), locked_until: until })));
-        self.hold(Hold { receiver, session: n, until });
+        self.hold(receiver, n, until);
     }
 
     /// Adds a hold. The receiver that lost the session is closed with the next tick.
-    fn hold(&mut self, new: Hold) {
-        let former = self.former.iter_mut().filter(|former| former.session == new.session);
+    fn hold(&mut self, receiver: ReceiverId, session: usize, until: Timestamp) {
+        let former = self.former.iter_mut().filter(|former| former.session == session);
         former.for_each(|former| former.until = Timestamp::ZERO);
-        self.holds.push(new);
+        self.hold_count += 1;
+        self.holds.push(Hold { receiver, session, until, number: self.hold_count });
+    }
+
+    /// Records that a hold has ended.
+    fn let_go(&mut self, hold: Hold) {
+        self.model.free(self.now, hold.session);
+        self.let_go[hold.session] = (self.model.next_number - 1, hold.number);
     }
 
     fn accept_next(&mut self, patience: Duration) {
@@ -202,9 +213,8 @@ impl World {
         self.credits.retain(|(other, _)| *other != receiver);
         self.waiters.retain(|(other, _)| *other != receiver);
         self.former.retain(|former| former.receiver != receiver);
-        for hold in self.holds.extract_if(.., |hold| hold.receiver == receiver) {
-            self.model.free(self.now, hold.session);
-        }
+        let gone: Vec<_> = self.holds.extract_if(.., |hold| hold.receiver == receiver).collect();
+        gone.into_iter().for_each(|hold| self.let_go(hold));
     }
 
     fn set_credit(&mut self, pick: usize, credit: u32) {
@@ -267,7 +277,7 @@ impl World {
 
     fn receive_deferred(&mut self, pick: usize, number_pick: usize) {
         let Some((at, is_good)) = self.pick_hold(pick) else { return };
-        let Hold { receiver, session: n, until } = self.holds[at];
+        let Hold { receiver, session: n, until, .. } = self.holds[at];
         let count = self.model.messages.len().max(1);
         let Some(number) = self.model.messages.get(number_pick % count).map(|m| m.number) else { return };
         self.nonce += 1;
@@ -318,8 +328,9 @@ impl World {
         let now = self.now;
         self.model.tick(now);
         let mut expected = Vec::new();
-        for lost in self.holds.extract_if(.., |hold| hold.until <= now) {
-            self.model.free(now, lost.session);
+        let lost: Vec<_> = self.holds.extract_if(.., |hold| hold.until <= now).collect();
+        for lost in lost {
+            self.let_go(lost);
             self.former.push(Hold { until: now + FORMER_HOLDER_STAYS, ..lost });
         }
         self.model_close_former(&mut expected);
@@ -354,12 +365,14 @@ impl World {
     /// Assigns sessions to waiting receivers, and checks that the engine did the same.
     fn match_waiters(&mut self) {
         let until = self.now + LOCK_DURATION;
-        while let Some(n) = self.model.available(&self.holds).filter(|_| !self.waiters.is_empty()) {
+        while let Some(n) =
+            self.model.available(&self.holds, &self.let_go).filter(|_| !self.waiters.is_empty())
+        {
             let (receiver, _) = self.waiters.remove(0);
             let accepted = self.out.accepted.remove(0);
             assert_eq!(accepted.receiver, receiver, "receivers get sessions in the order of their requests");
             assert_eq!(accepted.held, HeldSession { session: session(n), locked_until: until });
-            self.hold(Hold { receiver, session: n, until });
+            self.hold(receiver, n, until);
         }
     }
 
@@ -396,11 +409,18 @@ impl World {
         self.engine = self.replay(from_snapshot);
         assert_eq!(self.engine.snapshot(), self.replay(!from_snapshot).snapshot());
         self.holds.clear();
+        self.let_go = [(0, 0); 3];
         self.former.clear();
         self.waiters.clear();
         self.credits.clear();
         self.engine.wake(self.now, &mut self.out);
-        (0..3).for_each(|n| self.model.free(self.now, n));
+        for n in 0..3 {
+            // The messages that were locked return when the engine wakes up, as if their session were let go then.
+            if self.model.in_session(n).any(|m| m.nonce.is_some()) {
+                self.let_go[n] = (self.model.next_number - 1, 0);
+            }
+            self.model.free(self.now, n);
+        }
     }
 
     fn replay(&self, from_snapshot: bool) -> Engine {

@@ -8,6 +8,7 @@ mod damage;
 mod forwarding;
 mod limits;
 mod receipts;
+mod session_turns;
 mod sessions;
 mod story;
 mod time;
