@@ -54,7 +54,7 @@ pub use output::{Accepted, CloseReason, Closed, Delivery, Drained, HeldSession, 
 pub use outstanding::SettlementPace;
 pub use patch::{PATCH_SIZE_BYTES_MAX, Patch, PatchPart};
 pub use peeklock_types::wire::DecodeError;
-pub use queue::NewBody;
+pub use queue::{INTERRUPTIONS_MAX, NewBody};
 pub use sessions::Attached;
 pub use topics::{Explained, ExplainedRule};
 pub use transaction::{NewState, Transaction};

@@ -157,6 +157,9 @@ pub enum Settlement {
     DeadLetter { reason: Option<String>, description: Option<String>, patch: Option<Bytes> },
     /// Not processed: the message returns to its place, and the delivery does not count as failed.
     Release,
+    /// Interrupted: the message returns to its place at once, and the delivery does not count as failed, unless the message was
+    /// interrupted more than [`INTERRUPTIONS_MAX`](crate::INTERRUPTIONS_MAX) times.
+    Interrupt,
 }
 
 impl Settlement {
@@ -164,7 +167,7 @@ impl Settlement {
     pub(crate) fn size_bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         match self {
-            Settlement::Complete | Settlement::Release => 0,
+            Settlement::Complete | Settlement::Release | Settlement::Interrupt => 0,
             Settlement::Abandon { patch, .. } | Settlement::Defer { patch } => {
                 patch.as_ref().map_or(0, Bytes::len)
             }

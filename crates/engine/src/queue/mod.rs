@@ -4,6 +4,7 @@ mod apply;
 mod former;
 mod forward;
 mod history;
+mod interrupted;
 mod locks;
 mod lost;
 mod messages;
@@ -29,6 +30,8 @@ use peeklock_types::{
 
 pub(crate) use forward::reason;
 pub(crate) use history::History;
+pub use interrupted::INTERRUPTIONS_MAX;
+use interrupted::Interrupted;
 pub(crate) use messages::{Messages, Moving};
 pub use receipt::NewBody;
 pub(crate) use sessions::{Holder, SessionSlot, Turn};
@@ -82,6 +85,8 @@ pub(crate) struct Queue {
     /// The time of the last use, and the number of receivers. Both are kept only in memory.
     pub(crate) used_at: Timestamp,
     pub(crate) receiver_count: usize,
+    /// How often the handling of messages was interrupted. Kept only in memory.
+    interrupted: Interrupted,
 }
 
 /// One sub-queue: its messages, and the receivers that request them.
@@ -138,6 +143,7 @@ impl Queue {
             history: History::default(),
             used_at: created_at,
             receiver_count: 0,
+            interrupted: Interrupted::default(),
         }
     }
 

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use bytes::Bytes;
 use peeklock_types::{LockToken, PoisonSession, SequenceNumber, SessionId, SubQueue, Timestamp, limits};
 
@@ -26,6 +28,13 @@ impl Queue {
         Ok(match settlement {
             Settlement::Complete => Fact::Completed { entity, sub_queue, sequence_number },
             Settlement::Release => Fact::Released { entity, sub_queue, sequence_number },
+            Settlement::Interrupt if !self.counts_interruption(sequence_number) => {
+                Fact::Released { entity, sub_queue, sequence_number }
+            }
+            Settlement::Interrupt => {
+                let abandon = Settlement::Abandon { patch: None, delay: Some(Duration::ZERO) };
+                return self.decide_settle(now, sub_queue, token, abandon);
+            }
             Settlement::Abandon { patch, delay } => {
                 self.check_patch(sub_queue, sequence_number, &properties(patch.as_ref()))?;
                 if self.failed_too_often(sub_queue, sequence_number) {
@@ -65,6 +74,7 @@ impl Queue {
         settlement: Settlement,
         out: &mut Output,
     ) -> Result<(), Error> {
+        let is_interruption = matches!(settlement, Settlement::Interrupt);
         let fact = if matches!(settlement, Settlement::Complete) {
             self.check_held(now, sub_queue, token)?;
             Fact::Completed { entity: self.entity, sub_queue, sequence_number: token.sequence_number() }
@@ -72,6 +82,9 @@ impl Queue {
             self.decide_settle(now, sub_queue, token, settlement)?
         };
         self.record_end(now, fact, out);
+        if is_interruption {
+            self.note_interruption(token.sequence_number());
+        }
         Ok(())
     }
 
@@ -102,6 +115,9 @@ impl Queue {
             facts.push(self.decide_settle(now, sub_queue, token, settlement.clone())?);
         }
         facts.into_iter().for_each(|fact| self.record_end(now, fact, out));
+        if matches!(settlement, Settlement::Interrupt) {
+            numbers.into_iter().for_each(|number| self.note_interruption(number));
+        }
         Ok(())
     }
 

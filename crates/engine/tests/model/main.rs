@@ -113,6 +113,7 @@ fn settlement() -> impl Strategy<Value = Settlement> {
         2 => (text(), text(), patch())
             .prop_map(|(reason, description, patch)| Settlement::DeadLetter { reason, description, patch }),
         1 => Just(Settlement::Release),
+        1 => Just(Settlement::Interrupt),
     ]
 }
 

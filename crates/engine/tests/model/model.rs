@@ -312,7 +312,8 @@ impl ModelQueue {
         };
         match settlement {
             Settlement::Complete => return Ok(self.remove(token.sequence_number())),
-            Settlement::Release => held.unlock(false),
+            // No message of a test is interrupted so often that it counts.
+            Settlement::Release | Settlement::Interrupt => held.unlock(false),
             Settlement::Abandon { patch, delay } => {
                 allowed(held, &properties(patch.clone()))?;
                 held.fail(&settings, now, delay, properties(patch));

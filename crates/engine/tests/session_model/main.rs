@@ -57,6 +57,7 @@ fn settlement() -> impl Strategy<Value = Settlement> {
         2 => Just(Settlement::Defer { patch: None }),
         1 => Just(dead_letter),
         1 => Just(Settlement::Release),
+        1 => Just(Settlement::Interrupt),
     ]
 }
 

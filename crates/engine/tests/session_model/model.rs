@@ -141,7 +141,7 @@ impl Model {
         let held = self.find(number).unwrap();
         match settlement {
             Settlement::Complete => self.remove(number),
-            Settlement::Release => held.nonce = None,
+            Settlement::Release | Settlement::Interrupt => held.nonce = None,
             Settlement::Abandon { delay, .. } => held.fail(&settings, now, *delay),
             Settlement::Defer { .. } => {
                 (held.nonce, held.state) = (None, MessageState::Deferred);

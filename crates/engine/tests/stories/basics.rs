@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use peeklock_engine::{
-    CloseReason, Closed, Drained, EntityId, Error, FACTS_PER_CALL_MAX, Fact, MessageState,
+    CloseReason, Closed, Drained, EntityId, Error, FACTS_PER_CALL_MAX, Fact, INTERRUPTIONS_MAX, MessageState,
     PATCH_SIZE_BYTES_MAX, PatchPart, ReceiveMode, ReceiverId, SessionWish, Settlement,
 };
 use peeklock_types::{
@@ -514,4 +514,40 @@ fn one_pass_over_a_cold_segment_finds_each_body_once() {
     // None of them was moved, so the next pass finds all of them again.
     assert_eq!(story.engine.bodies_in(what, 100).len(), 10);
     assert!(story.engine.bodies_in(segment(3), 100).is_empty());
+}
+
+#[test]
+fn an_interruption_counts_after_twenty_and_a_release_never() {
+    let mut story = Story::with_sent(1);
+    let interrupt = |story: &mut Story| {
+        let delivery = story.receive(MAIN).unwrap();
+        story.settle(&delivery, Settlement::Interrupt).unwrap();
+        story.peek(MAIN).first().map(|message| message.delivery_count)
+    };
+    for _ in 0..INTERRUPTIONS_MAX {
+        assert_eq!(interrupt(&mut story), Some(0));
+        // A message that was prefetched and handed back was not worked on.
+        let delivery = story.receive(MAIN).unwrap();
+        story.settle(&delivery, Settlement::Release).unwrap();
+    }
+    assert_eq!([interrupt(&mut story), interrupt(&mut story)], [Some(1), Some(2)]);
+    let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, Settlement::Release).unwrap();
+    assert_eq!(story.peek(MAIN)[0].delivery_count, 2);
+    assert_eq!(interrupt(&mut story), None, "the third failure is the last one");
+    assert_eq!(story.peek(DEAD)[0].delivery_count, 3);
+}
+
+#[test]
+fn a_restart_forgets_interruptions_and_keeps_what_was_counted() {
+    let mut story = Story::with_sent(1);
+    for count in 0..=u32::from(INTERRUPTIONS_MAX) {
+        let delivery = story.receive(MAIN).unwrap();
+        story.settle(&delivery, Settlement::Interrupt).unwrap();
+        assert_eq!(story.peek(MAIN)[0].delivery_count, u32::from(count == u32::from(INTERRUPTIONS_MAX)));
+    }
+    story.restart();
+    let delivery = story.receive(MAIN).unwrap();
+    story.settle(&delivery, Settlement::Interrupt).unwrap();
+    assert_eq!(story.peek(MAIN)[0].delivery_count, 1);
 }

@@ -31,7 +31,7 @@ pub(crate) enum LockEnd {
 impl LockEnd {
     pub(crate) fn of(settlement: &Settlement) -> Self {
         match settlement {
-            Settlement::Release => LockEnd::Released,
+            Settlement::Release | Settlement::Interrupt => LockEnd::Released,
             _ => LockEnd::Settled,
         }
     }

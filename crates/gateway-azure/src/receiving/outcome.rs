@@ -51,12 +51,47 @@ fn dead_letter(error: Option<AmqpError>) -> Result<Settlement, Refusal> {
     Ok(Settlement::DeadLetter { reason, description, patch: encode_patch(entries(info))? })
 }
 
+/// The name of the property of an abandonment that only interrupts the handling of the message. It is never stored. An SDK that lets messages go
+/// that it never worked on uses the outcome *released* instead, which never counts.
+const INTERRUPTED: &str = "peeklock-interrupted";
+
 /// Returns an abandonment that sets these properties, one of which may be the delay until the next delivery.
 pub(crate) fn abandon(mut properties: Vec<(Value, Value)>) -> Result<Settlement, Refusal> {
+    if let Some(at) = properties.iter().position(|(key, _)| key.as_str() == Some(INTERRUPTED)) {
+        let (_, value) = properties.remove(at);
+        match value {
+            Value::Boolean(true) if properties.is_empty() => return Ok(Settlement::Interrupt),
+            Value::Boolean(false) | Value::Null => {}
+            _ => {
+                let text =
+                    format!("'{INTERRUPTED}' is true or false, and true excludes all other properties");
+                return Err(Refusal::bad_request(text));
+            }
+        }
+    }
     let delay = take_delay(&mut properties)?;
     Ok(Settlement::Abandon { patch: encode_patch(properties)?, delay })
 }
 
 fn entries(fields: Fields) -> Vec<(Value, Value)> {
     fields.into_iter().map(|(key, value)| (Value::String(key.to_text()), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interruption_is_no_property() {
+        let with = |value: Value| vec![(Value::from(INTERRUPTED), value)];
+        let told = |settlement: Result<_, Refusal>| settlement.map_err(|refusal| refusal.description);
+        assert_eq!(told(abandon(with(true.into()))), Ok(Settlement::Interrupt));
+        let plain = Settlement::Abandon { patch: None, delay: None };
+        assert_eq!(told(abandon(with(false.into()))), Ok(plain.clone()));
+        assert_eq!(told(abandon(with(Value::Null))), Ok(plain));
+        assert!(abandon(with(1.into())).is_err());
+        let mut two = with(true.into());
+        two.push(("step".into(), 1.into()));
+        assert!(abandon(two).is_err());
+    }
 }

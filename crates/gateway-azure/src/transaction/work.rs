@@ -137,7 +137,7 @@ pub(super) fn size_of(settlement: &Settlement) -> usize {
     let bytes = |patch: &Option<Bytes>| patch.as_ref().map_or(0, Bytes::len);
     let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     match settlement {
-        Settlement::Complete | Settlement::Release => 0,
+        Settlement::Complete | Settlement::Release | Settlement::Interrupt => 0,
         Settlement::Abandon { patch, .. } | Settlement::Defer { patch } => bytes(patch),
         Settlement::DeadLetter { reason, description, patch } => {
             text(reason) + text(description) + bytes(patch)

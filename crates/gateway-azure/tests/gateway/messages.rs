@@ -226,6 +226,24 @@ async fn an_abandoned_message_is_delayed_as_requested() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_interruption_does_not_count_and_has_no_other_properties() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    client.send(sender, &message("m")).await;
+    let link = client.receiver("q").await;
+    let (delivery, _) = client.receive(link).await;
+    let interrupted = Fields::new().with("peeklock-interrupted", true);
+    let outcome = client.settle(link, delivery.id, modified(interrupted.clone())).await;
+    assert!(matches!(outcome, DeliveryState::Modified { .. }), "{outcome:?}");
+    let (delivery, found) = client.receive(link).await;
+    assert_eq!(found.header.map_or(0, |header| header.delivery_count()), 0);
+    assert!(found.application_properties.is_empty(), "{found:?}");
+    let bad = client.settle(link, delivery.id, modified(interrupted.with("why", "busy"))).await;
+    assert_eq!(condition_of(&bad), condition::ARGUMENT_ERROR);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_peek_can_omit_the_body() {
     let rig = Rig::with_queue("q", QueueSettings::default()).await;
     let mut client = rig.client().await;
