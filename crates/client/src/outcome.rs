@@ -7,6 +7,9 @@ use peeklock_amqp::{AmqpError, DeliveryState, Fields, Symbol, Value, condition};
 
 /// The name of the property with the delay before an abandoned message is delivered again.
 const RETRY_AFTER_MS: &str = "peeklock-retry-after-ms";
+/// The property of an abandonment that only interrupts the handling of a message, with the value `true` and without other properties. A broker
+/// with [`Extensions::counts_interruptions`](crate::Extensions::counts_interruptions) counts it as a delivery only after many times.
+pub const INTERRUPTED_PROPERTY: &str = "peeklock-interrupted";
 
 /// The outcome of a settled message.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +19,8 @@ pub enum Outcome {
     /// The message becomes available again with its delivery count increased.
     Abandon,
     /// Like [`Outcome::Abandon`], with application properties to set on the message and a delay before the next delivery (`None`: the delay
-    /// of the queue). Only Peeklock supports the delay; other brokers store it as a property.
+    /// of the queue). Only a broker with [`Extensions::delays_abandoned`](crate::Extensions::delays_abandoned) supports the delay; others
+    /// store it as a property.
     AbandonWith {
         /// Application properties to set.
         properties: Fields,

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use crate::clock::BrokerClock;
 use crate::driver::command::{Command, LinkKind, LinkRequest, ReceiverCommand, Reply};
 use crate::error::{Ending, Error, MalformedReason};
+use crate::extensions::Extensions;
 use crate::management::Management;
 use crate::outcome::Outcome;
 use crate::received::ReceivedMessage;
@@ -165,6 +166,7 @@ impl ReceiverBuilder {
             mode: self.mode,
             session,
             clock,
+            extensions: opened.extensions,
             credit,
             granting,
             batch,
@@ -191,6 +193,7 @@ pub struct Receiver {
     mode: ReceiveMode,
     session: Option<Session>,
     clock: Option<BrokerClock>,
+    extensions: Extensions,
     credit: Credit,
     /// The wait for a place in the command queue, to grant credit. It is a mutex only to make the receiver `Sync`.
     granting: Option<Mutex<Place>>,
@@ -312,6 +315,11 @@ impl Receiver {
     /// Returns the broker's clock, if the broker sent its time.
     pub fn clock(&self) -> Option<BrokerClock> {
         self.clock
+    }
+
+    /// Returns what the broker does beyond Service Bus.
+    pub fn extensions(&self) -> Extensions {
+        self.extensions
     }
 
     /// Returns the session that this receiver holds, if it was opened for one.

@@ -6,6 +6,7 @@ use peeklock_amqp::{
 
 use super::command::{LinkKind, LinkRequest};
 use crate::clock::BROKER_TIME;
+use crate::extensions;
 use crate::receiver::ReceiveMode;
 
 const OWNER_LEVEL: &str = "com.microsoft:epoch";
@@ -36,6 +37,7 @@ pub(super) fn attach_for(request: &LinkRequest, serial: u64) -> Attach {
             attach.source = Some(Source::with_address(entity));
             attach.target = Some(Target::with_address(name));
             attach.desired_capabilities = vec![Symbol::from_static(BROKER_TIME)];
+            attach.desired_capabilities.extend(extensions::DESIRED);
             session.fill(&mut attach);
             if let Some(selector) = selector {
                 let filter = Value::Described(Box::new(Described {

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::coordinator::Unsent;
 use crate::error::{Ending, Error};
+use crate::extensions::Extensions;
 use crate::pipeline::Failure;
 use crate::producer::Producer;
 use crate::receiver::{Arrival, ReceiveMode};
@@ -158,6 +159,7 @@ pub(crate) struct Opened {
     pub(crate) last_number: Option<i32>,
     /// The broker's time when it opened the link, if it sent it.
     pub(crate) broker_time: Option<Timestamp>,
+    pub(crate) extensions: Extensions,
     /// The session that the broker has locked for the link.
     pub(crate) session: Option<HeldSession>,
 }

@@ -12,6 +12,7 @@ use super::sending::SendingLink;
 use super::{Driver, Link, OpenFailure};
 use crate::clock::BROKER_TIME;
 use crate::error::Error;
+use crate::extensions::Extensions;
 use crate::producer::Producer;
 use crate::session::HeldSession;
 
@@ -161,7 +162,8 @@ impl Driver {
         self.links.insert(link, open);
         let (last_number, session) = (Producer::last_number(attach), HeldSession::of(attach));
         let broker_time = broker_time(attach);
-        let opened = Opened { link, message_size_bytes_max, last_number, broker_time, session };
+        let extensions = Extensions::of(attach);
+        let opened = Opened { link, message_size_bytes_max, last_number, broker_time, extensions, session };
         if reply.send(Ok(opened)).is_err() {
             // The caller has stopped waiting.
             self.detach(link, Vec::new(), None);

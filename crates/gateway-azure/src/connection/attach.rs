@@ -2,7 +2,9 @@
 
 use peeklock_access::{Right, Scope};
 use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
-use peeklock_amqp::{Attach, Fields, Role, SenderSettleMode, Source, Target, TargetNode, Text, Value};
+use peeklock_amqp::{
+    Attach, Fields, Role, SenderSettleMode, Source, Symbol, Target, TargetNode, Text, Value,
+};
 use peeklock_broker::engine::{CloseReason, HeldSession, ReceiveMode};
 use peeklock_broker::request::entities::Find;
 use peeklock_broker::request::receiving::{self, Window};
@@ -52,6 +54,17 @@ const BATCH_SIZE_MAX: &str = "com.microsoft:max-message-batch-size";
 /// The property with the broker's time in the attach reply of a receiver, for a peer that desires the capability of the same
 /// name. The peer can then compute the ends of locks without a wall clock of its own.
 const BROKER_TIME: &str = "peeklock:time";
+/// The extensions of this broker that a receiver may use. They are offered to a peer that desires them; a peer that is not offered them, on
+/// another broker, does the same work in another way:
+///
+/// - `delayed-abandon`: an abandonment can delay the next delivery. Otherwise the peer schedules a copy of the message.
+/// - `interrupted`: an abandonment can be marked as an interruption, which counts only after many times.
+/// - `session-turns`: a session that was let go waits behind the others. Otherwise the peer takes the next one before.
+const EXTENSIONS: [Symbol; 3] = [
+    Symbol::from_static("peeklock:delayed-abandon"),
+    Symbol::from_static("peeklock:interrupted"),
+    Symbol::from_static("peeklock:session-turns"),
+];
 
 /// A link that the peer attaches.
 pub(crate) struct NewLink {
@@ -286,7 +299,7 @@ fn open_receiver(context: &mut Context<'_>, number: LinkNumber, held: Option<Hel
     if let (Some(filter), Some(held)) = (&pending.session, &held) {
         filter.fill(held, &mut reply);
     }
-    fill_time(&mut reply, &pending.attach, context.now);
+    fill_extensions(&mut reply, &pending.attach, context.now);
     link.kind = LinkKind::Receiver(ReceiverLink {
         name: pending.attach.name.as_str().into(),
         entity,
@@ -404,8 +417,10 @@ pub(crate) fn reply(attach: &Attach, max_message_size: u64) -> AttachReply {
     }
 }
 
-/// Adds the broker's time to the attach reply of a receiver that desires it.
-pub(crate) fn fill_time(reply: &mut AttachReply, attach: &Attach, now: Timestamp) {
+/// Adds the extensions of this broker to the attach reply of a receiver that desires them, and the broker's time.
+pub(crate) fn fill_extensions(reply: &mut AttachReply, attach: &Attach, now: Timestamp) {
+    let is_desired = |extension: &Symbol| attach.desired_capabilities.contains(extension);
+    reply.offered_capabilities.extend(EXTENSIONS.into_iter().filter(is_desired));
     if attach.desired_capabilities.iter().any(|capability| *capability == BROKER_TIME) {
         let millis = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
         reply.properties.get_or_insert_default().insert(BROKER_TIME, Value::Timestamp(millis));

@@ -14,7 +14,7 @@ use peeklock_types::{EntityKind, EntityPath, QueueGroupSettings, SubQueue};
 use super::{Arbiter, HeldLocks, JoiningLink, MemberOf, Membership, QueueGroupLink};
 use crate::access::{Access, Need};
 use crate::connection::attach::{
-    DELIVERY_SIZE_BYTES_MAX, NewLink, RECEIVER_WINDOW_BYTES, fill_time, mode_of, reply,
+    DELIVERY_SIZE_BYTES_MAX, NewLink, RECEIVER_WINDOW_BYTES, fill_extensions, mode_of, reply,
 };
 use crate::connection::context::Context;
 use crate::connection::link::{EntityRef, Link, LinkKind, LinkNumber, ReceiverLink};
@@ -246,7 +246,7 @@ impl QueueGroups {
         if let Some(attach) = group.attach.take() {
             let id = link.id;
             let mut reply = reply(&attach, DELIVERY_SIZE_BYTES_MAX);
-            fill_time(&mut reply, &attach, context.now);
+            fill_extensions(&mut reply, &attach, context.now);
             context.connection.accept(id, reply);
         }
         self.arbitrate(context, number);

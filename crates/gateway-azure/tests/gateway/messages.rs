@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_amqp::connection::SaslClient;
-use peeklock_amqp::{Array, Attach, Body, DeliveryState, Encode, Fields, Header, Message, Value, condition};
+use peeklock_amqp::{
+    Array, Attach, Body, DeliveryState, Encode, Fields, Header, Message, Symbol, Value, condition,
+};
 use peeklock_broker::Clock;
 use peeklock_types::{EntityName, Placement, QueueSettings};
 
@@ -223,6 +225,19 @@ async fn an_abandoned_message_is_delayed_as_requested() {
     let bad =
         client.settle(link, delivery.id, modified(Fields::new().with("peeklock-retry-after", "soon"))).await;
     assert_eq!(condition_of(&bad), condition::ARGUMENT_ERROR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn extensions_are_offered_to_receivers_that_desire_them() {
+    let rig = Rig::with_queue("q", QueueSettings::default()).await;
+    let mut client = rig.client().await;
+    let names = ["peeklock:interrupted", "peeklock:delayed-abandon", "peeklock:session-turns", "other"];
+    let desired_capabilities = names.map(Symbol::from_static).to_vec();
+    let (_, reply) = client.attach(Attach { desired_capabilities, ..receiver("q", None) }).await.unwrap();
+    let offered: Vec<_> = reply.offered_capabilities.iter().map(|offered| offered.as_str()).collect();
+    assert_eq!(offered, ["peeklock:delayed-abandon", "peeklock:interrupted", "peeklock:session-turns"]);
+    let (_, reply) = client.attach(receiver("q", None)).await.unwrap();
+    assert!(reply.offered_capabilities.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
