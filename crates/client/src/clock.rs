@@ -27,6 +27,11 @@ impl BrokerClock {
         let after = Duration::from_millis(until.as_millis().saturating_sub(self.time.as_millis()));
         self.read_at.checked_add(after).unwrap_or(self.read_at)
     }
+
+    /// Returns what the broker's clock shows now, or a later time by at most the time that the broker took to open the link.
+    pub fn now(&self) -> Timestamp {
+        self.time + self.read_at.elapsed()
+    }
 }
 
 #[cfg(test)]

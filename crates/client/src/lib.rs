@@ -49,7 +49,7 @@ pub use outcome::{INTERRUPTED_PROPERTY, Outcome};
 pub use ownership::{Ownership, Partitions};
 pub use pipeline::{Failure, Pipeline, PipelineError};
 pub use producer::Producer;
-pub use received::{MessageState, ReceivedMessage};
+pub use received::{ATTEMPT, MessageState, ORIGINAL_MESSAGE_ID, ReceivedMessage};
 pub use receiver::{Delivery, ReceiveMode, Receiver, ReceiverBuilder};
 pub use sender::Sender;
 pub use session::Session;

@@ -10,6 +10,13 @@ use serde::de::DeserializeOwned;
 use crate::error::Error;
 use crate::message::SCHEDULED_TIME;
 
+/// The application property with the number of deliveries before this copy of a message was made, for a delayed retry with a broker that
+/// counts the deliveries of the copy anew.
+pub const ATTEMPT: &str = "x-attempt";
+/// The application property with the id of the message from which this copy was made, for a delayed retry. The copy has an id of its own,
+/// because a queue that detects duplicates would drop a second message with the id.
+pub const ORIGINAL_MESSAGE_ID: &str = "x-original-message-id";
+
 /// A decoded message. [`ReceivedMessage::message`] is the message itself; the methods read the fields that the broker has added.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceivedMessage {
@@ -121,6 +128,25 @@ impl ReceivedMessage {
         self.message.properties.message_id.as_ref().map(id_text)
     }
 
+    /// Returns the id that the message had before it became the copy for a delayed retry ([`ORIGINAL_MESSAGE_ID`]), or its id.
+    pub fn original_message_id(&self) -> Option<String> {
+        match self.message.property(ORIGINAL_MESSAGE_ID) {
+            Some(Value::Ulong(id)) => Some(id_text(&MessageId::Ulong(*id))),
+            Some(Value::Uuid(id)) => Some(id_text(&MessageId::Uuid(*id))),
+            Some(Value::Binary(id)) => Some(id_text(&MessageId::Binary(id.clone()))),
+            Some(Value::String(id)) => Some(id.to_string()),
+            _ => self.message_id(),
+        }
+    }
+
+    /// Returns the number of this delivery, from 1. A copy for a delayed retry continues the count of its original ([`ATTEMPT`]).
+    pub fn attempt(&self) -> u32 {
+        let is_copy = self.message.property(ORIGINAL_MESSAGE_ID).is_some();
+        let before = self.message.property(ATTEMPT).filter(|_| is_copy).and_then(Value::as_u64).unwrap_or(0);
+        let before = u32::try_from(before).unwrap_or(u32::MAX);
+        before.saturating_add(self.delivery_count()).saturating_add(1)
+    }
+
     /// Returns the correlation id as text, for any type of id.
     pub fn correlation_id(&self) -> Option<String> {
         self.message.properties.correlation_id.as_ref().map(id_text)
@@ -220,6 +246,23 @@ mod tests {
         assert_eq!(message.delivery_count(), 0);
         assert_eq!((message.class(), message.tenant()), (Some("high"), Some("shop-1")));
         assert_eq!(message.priority(), None);
+    }
+
+    #[test]
+    fn a_copy_continues_the_count_of_its_original() {
+        let mut message = Message::data("hello").with_message_id("order-17~3").with_property(ATTEMPT, 3);
+        assert_eq!(received(message.clone()).attempt(), 1, "a property of the sender's own");
+        message = message.with_property(ORIGINAL_MESSAGE_ID, "order-17");
+        assert_eq!(received(message.clone()).attempt(), 4);
+        assert_eq!(received(message.clone()).original_message_id().as_deref(), Some("order-17"));
+        assert_eq!(received(message).message_id().as_deref(), Some("order-17~3"));
+        let hostile =
+            Message::data("").with_property(ATTEMPT, u64::MAX).with_property(ORIGINAL_MESSAGE_ID, 1_u64);
+        assert_eq!(received(hostile).attempt(), u32::MAX);
+        assert_eq!(
+            received(Message::data("").with_message_id("a")).original_message_id().as_deref(),
+            Some("a")
+        );
     }
 
     #[test]

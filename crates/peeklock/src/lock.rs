@@ -61,6 +61,23 @@ impl LockEnd {
     }
 }
 
+/// Returns the time of a broker that does not send it: that of this machine, unless a message that was received `elapsed` ago shows that it is
+/// wrong. When the message was delivered, it had been enqueued, and its lock, which lasts for at most the longest duration, had not ended.
+pub(crate) fn broker_now(message: &ReceivedMessage, elapsed: Duration) -> Option<Timestamp> {
+    let (locked_until, enqueued_at) = (message.locked_until()?, message.enqueued_at());
+    Some(plausible(wall_now(), locked_until, enqueued_at.unwrap_or_default(), elapsed))
+}
+
+fn plausible(
+    wall_now: Timestamp,
+    locked_until: Timestamp,
+    enqueued_at: Timestamp,
+    elapsed: Duration,
+) -> Timestamp {
+    let earliest = (locked_until - DURATION_MAX).max(enqueued_at).min(locked_until);
+    wall_now.clamp(earliest + elapsed, locked_until + elapsed)
+}
+
 fn wall_now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
@@ -96,6 +113,17 @@ mod tests {
     fn a_wrong_clock_makes_the_estimate_short() {
         assert_eq!(estimate(at(MINUTE), None, at(60 * MINUTE)), DURATION_MIN);
         assert_eq!(estimate(at(60 * MINUTE), None, at(0)), DURATION_MIN);
+    }
+
+    #[test]
+    fn a_wrong_clock_differs_from_the_broker_by_a_lock_at_most() {
+        let elapsed = Duration::from_secs(20);
+        assert_eq!(plausible(at(40_000), at(MINUTE), at(0), elapsed), at(40_000));
+        assert_eq!(plausible(at(60 * MINUTE), at(MINUTE), at(0), elapsed), at(MINUTE + 20_000));
+        assert_eq!(plausible(at(0), at(60 * MINUTE), at(0), elapsed), at(55 * MINUTE + 20_000));
+        assert_eq!(plausible(at(0), at(60 * MINUTE), at(59 * MINUTE), elapsed), at(59 * MINUTE + 20_000));
+        // Times that contradict each other.
+        assert_eq!(plausible(at(0), Timestamp::ZERO, at(5), Duration::ZERO), Timestamp::ZERO);
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Client {
     ) -> Result<Vec<Delivery>, Error> {
         let (connection, entity) = (self.connection.clone(), Arc::from(entity));
         let messages = receive_deferred(&connection, &entity, numbers, ReceiveMode::PeekLock).await?;
-        let source = Arc::new(Source { connection, entity, session: None, clock: None });
+        let source = Arc::new(Source::of_request(connection, entity));
         Ok(messages.into_iter().map(|message| Delivery::fetched(message, &source)).collect())
     }
 

@@ -90,7 +90,7 @@ impl Transaction {
         self.settle(delivery, Outcome::Complete).await
     }
 
-    /// Settles a message when the transaction is committed.
+    /// Settles a message when the transaction is committed. Other brokers than Peeklock ignore the delay of an abandonment.
     pub async fn settle(&self, delivery: Delivery, outcome: Outcome) -> Result<(), Error> {
         let begun = self.begun()?;
         let Some((source, hold)) = delivery.into_hold() else { return Ok(()) };
@@ -101,6 +101,7 @@ impl Transaction {
         if outcome == Outcome::Complete && source.connection.observer().is_some() {
             self.completed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&source));
         }
+        let outcome = source.without_unknown_delay(outcome);
         let settled = match hold {
             Hold::Link(link) if !link.is_cut_off() => begun.settle(link, outcome).await,
             // The lock outlives the link.

@@ -5,6 +5,8 @@
 
 #[path = "processor/rig.rs"]
 mod rig;
+#[path = "common/stranger.rs"]
+mod stranger;
 
 use std::process::Command;
 use std::time::Duration;

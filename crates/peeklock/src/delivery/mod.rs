@@ -1,19 +1,22 @@
 //! A received message with its lock.
 
+mod copy;
 mod settle;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use peeklock_amqp::Fields;
-use peeklock_client::{BrokerClock, LockToken, ReceivedMessage};
+use peeklock_client::{BrokerClock, Extensions, LockToken, ReceivedMessage};
 use serde::de::DeserializeOwned;
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::Outcome;
 use crate::connection::Connection;
 use crate::error::{Error, Kind};
 use crate::lock::LockEnd;
+use crate::sender::Sender;
 use crate::session::Session;
 pub(crate) use settle::by_token;
 
@@ -34,6 +37,8 @@ pub struct Delivery {
     hold: Option<Hold>,
     source: Arc<Source>,
     lock: Arc<Mutex<LockEnd>>,
+    /// When the message was received, if the time of the broker has to be estimated.
+    received_at: Option<Instant>,
 }
 
 /// The way to settle a message.
@@ -59,6 +64,39 @@ pub(crate) struct Source {
     pub(crate) entity: Arc<str>,
     pub(crate) session: Option<Session>,
     pub(crate) clock: Option<BrokerClock>,
+    pub(crate) extensions: Extensions,
+    /// Sends the copies that replace messages, if the broker does not delay them.
+    copies: OnceCell<Sender>,
+}
+
+impl Source {
+    pub(crate) fn new(
+        connection: Connection,
+        entity: Arc<str>,
+        clock: Option<BrokerClock>,
+        extensions: Extensions,
+    ) -> Self {
+        Source { connection, entity, session: None, clock, extensions, copies: OnceCell::new() }
+    }
+
+    pub(crate) fn in_session(self, session: Option<Session>) -> Self {
+        Source { session, ..self }
+    }
+
+    /// Returns the source of deferred messages that are fetched without a link.
+    pub(crate) fn of_request(connection: Connection, entity: Arc<str>) -> Self {
+        Source::new(connection, entity, None, Extensions::default())
+    }
+
+    /// Removes a delay that the broker does not support. It would store it as a property of the message.
+    pub(crate) fn without_unknown_delay(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::AbandonWith { properties, .. } if !self.extensions.delays_abandoned => {
+                Outcome::AbandonWith { properties, delay: None }
+            }
+            outcome => outcome,
+        }
+    }
 }
 
 impl Delivery {
@@ -75,7 +113,8 @@ impl Delivery {
             observer.received(&source.entity, &message);
         }
         let lock = Arc::new(Mutex::new(LockEnd::of_message(source.clock, &message)));
-        Ok(Delivery { message, hold: Some(Hold::Link(link)), source: Arc::clone(source), lock })
+        let received_at = source.clock.is_none().then(Instant::now);
+        Ok(Delivery { message, hold: Some(Hold::Link(link)), source: Arc::clone(source), lock, received_at })
     }
 
     /// Returns the delivery of a message that was fetched by its sequence number.
@@ -85,7 +124,7 @@ impl Delivery {
         }
         let lock = Arc::new(Mutex::new(LockEnd::of_message(source.clock, &message)));
         let hold = message.lock_token.map(Hold::Token);
-        Delivery { message, hold, source: Arc::clone(source), lock }
+        Delivery { message, hold, source: Arc::clone(source), lock, received_at: None }
     }
 
     /// Returns the message.
@@ -164,7 +203,12 @@ impl Delivery {
         self.settle(Outcome::Abandon).await
     }
 
-    /// Makes the message available again after a delay. Only Peeklock supports the delay; other brokers treat it as [`Delivery::abandon`].
+    /// Makes the message available again after a delay.
+    ///
+    /// Other brokers than Peeklock cannot delay it. There, one transaction sends a scheduled copy and completes the original. The copy has an id of
+    /// its own, because a queue that detects duplicates would drop it otherwise; see [`ReceivedMessage::original_message_id`] and
+    /// [`ReceivedMessage::attempt`]. A message of a session or subscription, and one that cannot be copied in a transaction, is abandoned without
+    /// a delay: a copy would lose its place in the session, or reach all subscriptions.
     pub async fn abandon_after(self, delay: Duration) -> Result<(), Error> {
         self.settle(Outcome::AbandonWith { properties: Fields::new(), delay: Some(delay) }).await
     }
@@ -187,6 +231,14 @@ impl Delivery {
 
     /// Settles the message and waits for the broker's confirmation.
     pub async fn settle(mut self, outcome: Outcome) -> Result<(), Error> {
+        let outcome = match outcome {
+            Outcome::AbandonWith { properties, delay: Some(delay) }
+                if !self.source.extensions.delays_abandoned =>
+            {
+                return copy::abandon_after(self, properties, delay).await;
+            }
+            outcome => outcome,
+        };
         let Some(hold) = self.hold.take() else { return settle::without_lock(&self.source, &outcome) };
         let lock_end = self.lock_end();
         settle::settle(&self.source, hold, outcome, lock_end).await
@@ -196,6 +248,12 @@ impl Delivery {
     pub(crate) fn into_hold(mut self) -> Option<(Arc<Source>, Hold)> {
         let hold = self.hold.take()?;
         Some((Arc::clone(&self.source), hold))
+    }
+
+    /// Returns whether a delay before the next delivery has to pass while the message is held: the broker cannot delay it, and a copy would lose
+    /// its place in the session.
+    pub(crate) fn waits_while_held(&self) -> bool {
+        self.source.session.is_some() && !self.source.extensions.delays_abandoned
     }
 
     /// Returns the end of the lock, which is that of the session if there is one.

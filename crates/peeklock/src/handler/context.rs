@@ -55,6 +55,12 @@ impl Work {
         }
     }
 
+    /// Returns whether a delay before the next delivery has to pass while the message is held.
+    pub(crate) fn waits_while_held(&self) -> bool {
+        let delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
+        delivery.as_ref().is_some_and(Delivery::waits_while_held)
+    }
+
     pub(crate) fn is_settled(&self) -> bool {
         self.delivery.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
@@ -68,7 +74,7 @@ impl Work {
     }
 
     pub(crate) fn attempt(&self) -> u32 {
-        self.message.delivery_count().saturating_add(1)
+        self.message.attempt()
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -115,7 +121,7 @@ impl Context {
         &self.work.entity
     }
 
-    /// Returns the number of this delivery of the message, from 1.
+    /// Returns the number of this delivery of the message, from 1. See [`ReceivedMessage::attempt`].
     pub fn attempt(&self) -> u32 {
         self.work.attempt()
     }
@@ -182,7 +188,7 @@ impl Context {
         self.settle(Outcome::Abandon).await
     }
 
-    /// Makes the message available again after a delay.
+    /// Makes the message available again after a delay. See [`Delivery::abandon_after`].
     pub async fn abandon_after(&self, delay: Duration) -> Result<(), Error> {
         self.settle(Outcome::AbandonWith { properties: Default::default(), delay: Some(delay) }).await
     }

@@ -108,8 +108,30 @@ impl Runner {
         };
         let error_kind = error.kind();
         self.report_failure(work, error, &consequence(decision, error_kind));
+        let outcome = match outcome {
+            Outcome::AbandonWith { properties, delay: Some(delay) } if work.waits_while_held() => {
+                if !self.wait_while_held(work, delay).await {
+                    return Ended::Failed;
+                }
+                Outcome::AbandonWith { properties, delay: None }
+            }
+            outcome => outcome,
+        };
         let ended = if decision == Decision::Fail { Ended::Fatal } else { Ended::Failed };
         self.settle(work, outcome, ended).await
+    }
+
+    /// Waits before a message of a session is given back, for a broker that cannot delay it. The messages behind it have to wait in any case.
+    /// Returns whether the lock is still held; a processor that stops ends the wait.
+    async fn wait_while_held(&self, work: &Work, delay: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(delay) => true,
+            () = work.cancelled.fired() => true,
+            () = work.lock_lost.fired() => {
+                work.leave();
+                false
+            }
+        }
     }
 
     fn report_failure(&self, work: &Work, error: HandlerError, consequence: &str) {

@@ -228,7 +228,7 @@ fn source(plan: &mut Plan, link: &Link) -> Arc<Source> {
         plan.session = SessionWish::Named(session.id().to_owned());
     }
     let (connection, entity) = (plan.connection.clone(), Arc::clone(&plan.entity));
-    Arc::new(Source { connection, entity, session, clock })
+    Arc::new(Source::new(connection, entity, clock, link.extensions()).in_session(session))
 }
 
 impl Stream for Receiver {

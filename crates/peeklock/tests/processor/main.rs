@@ -4,6 +4,7 @@
 
 mod basics;
 mod concurrency;
+mod copies;
 mod group;
 mod locks;
 mod pausing;
@@ -11,3 +12,5 @@ mod retries;
 mod rig;
 mod sessions;
 mod stopping;
+#[path = "../common/stranger.rs"]
+mod stranger;

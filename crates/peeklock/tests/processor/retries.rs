@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 #[error("pool timed out after 5 s")]
-struct DbTimeout;
+pub(crate) struct DbTimeout;
 
 #[tokio::test(start_paused = true)]
 async fn the_error_handler_is_told_about_everything_and_decides_nothing() {
@@ -94,7 +94,7 @@ async fn immediate_retries_stay_in_the_process_on_the_same_lock() {
 }
 
 /// Runs messages that always fail, and returns the times of the attempts.
-async fn attempts(rig: &Rig, retry: Retry, error: fn() -> HandlerError) -> Vec<(u32, Duration)> {
+pub(crate) async fn attempts(rig: &Rig, retry: Retry, error: fn() -> HandlerError) -> Vec<(u32, Duration)> {
     let (log, start) = (Arc::<Mutex<Vec<_>>>::default(), Instant::now());
     let times = Arc::clone(&log);
     let handle = move |context: Context| {

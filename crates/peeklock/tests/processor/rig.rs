@@ -16,6 +16,8 @@ use peeklock_journal::MemoryJournal;
 use peeklock_types::{EntityName, QueueSettings};
 use tokio::sync::{Semaphore, watch};
 
+use crate::stranger::Stranger;
+
 pub(crate) const LOCK: Duration = Duration::from_secs(60);
 
 /// A broker with one queue, `q`.
@@ -32,6 +34,7 @@ struct Wires {
     gateway: Arc<Gateway>,
     stop: Arc<watch::Sender<bool>>,
     plug: Plug,
+    is_stranger: bool,
 }
 
 /// The connections of one client.
@@ -58,7 +61,10 @@ impl Dial for Wires {
                 let serving = tokio::spawn(async move { drop(gateway.serve(far, None, stopping).await) });
                 self.plug.tasks.lock().unwrap().push(serving);
             }
-            peeklock_client::Client::connect_over(near, &target(), "test").await
+            match self.is_stranger {
+                true => peeklock_client::Client::connect_over(Stranger(near), &target(), "test").await,
+                false => peeklock_client::Client::connect_over(near, &target(), "test").await,
+            }
         })
     }
 
@@ -91,13 +97,22 @@ impl Rig {
 
     /// Starts a broker with a wall clock of its own.
     pub(crate) async fn with_clock(settings: QueueSettings, clock: Clock) -> Self {
+        Self::open(settings, clock, false).await
+    }
+
+    /// Starts a broker that offers none of Peeklock's capabilities to the client.
+    pub(crate) async fn elsewhere(settings: QueueSettings) -> Self {
+        Self::open(settings, Clock::start(), true).await
+    }
+
+    async fn open(settings: QueueSettings, clock: Clock, is_stranger: bool) -> Self {
         let describe = peeklock_message::describe;
         let (broker, running, _) = Broker::open_at(&MemoryJournal::new(), clock, describe).await.unwrap();
         let policies = vec![Policy::with_one_key("all", "secret", &[Right::Manage])];
         let gateway = Gateway::new(broker.clone(), Access::open(None, policies).unwrap());
         broker.create_queue(name(), settings).await.unwrap();
         let (gateway, stop) = (Arc::new(gateway), Arc::new(watch::channel(false).0));
-        let wires = Wires { gateway, stop, plug: Plug::default() };
+        let wires = Wires { gateway, stop, plug: Plug::default(), is_stranger };
         let client = Client::over(Arc::new(wires.clone())).connect().await.unwrap();
         Rig { broker, wires, client, _running: running }
     }

@@ -18,6 +18,8 @@ use peeklock_types::{EntityName, QueueSettings};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::watch;
 
+use crate::stranger::Stranger;
+
 pub(crate) struct Rig {
     pub(crate) broker: Broker,
     pub(crate) network: Arc<Network>,
@@ -31,6 +33,7 @@ pub(crate) struct Network {
     target: Target,
     stop: watch::Sender<bool>,
     is_down: AtomicBool,
+    is_stranger: AtomicBool,
     dial_count: AtomicU32,
     wires: Mutex<Vec<Arc<Wire>>>,
     /// Draws the number of bytes after which a connection is cut.
@@ -93,6 +96,7 @@ impl Rig {
             target: Target::parse("amqp://all:secret@memory").unwrap(),
             stop: watch::channel(false).0,
             is_down: AtomicBool::new(false),
+            is_stranger: AtomicBool::new(false),
             dial_count: AtomicU32::new(0),
             wires: Mutex::default(),
             lengths: Mutex::default(),
@@ -129,6 +133,16 @@ impl Network {
     /// Cuts all connections.
     pub(crate) fn cut(&self) {
         self.wires.lock().unwrap().drain(..).for_each(|wire| wire.cut());
+    }
+
+    /// Cuts the open connections after so many bytes more.
+    pub(crate) fn cut_after(&self, bytes: usize) {
+        self.wires.lock().unwrap().iter().for_each(|wire| wire.state.lock().unwrap().bytes_left = bytes);
+    }
+
+    /// Offers none of Peeklock's capabilities on further connections.
+    pub(crate) fn set_stranger(&self) {
+        self.is_stranger.store(true, Ordering::Relaxed);
     }
 
     /// Lets nothing arrive at the clients any more, until the connections are cut.
@@ -183,7 +197,10 @@ impl Dial for Dialler {
             return Box::pin(async move { Err(refused) });
         }
         let cable = self.0.connect();
-        Box::pin(peeklock_client::Client::connect_over(cable, &self.0.target, "test"))
+        match self.0.is_stranger.load(Ordering::Relaxed) {
+            true => Box::pin(peeklock_client::Client::connect_over(Stranger(cable), &self.0.target, "test")),
+            false => Box::pin(peeklock_client::Client::connect_over(cable, &self.0.target, "test")),
+        }
     }
 
     fn admin(&self) -> Admin {
