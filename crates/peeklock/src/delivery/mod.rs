@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use peeklock_amqp::Fields;
-use peeklock_client::{BrokerClock, Extensions, LockToken, ReceivedMessage};
+use peeklock_client::{BrokerClock, Extensions, INTERRUPTED_PROPERTY, LockToken, ReceivedMessage};
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -227,6 +227,16 @@ impl Delivery {
     /// Returns the message without increasing its delivery count. Over a lost link, the delivery counts.
     pub async fn release(self) -> Result<(), Error> {
         self.settle(Outcome::Release).await
+    }
+
+    /// Returns the message because its handler was interrupted. A broker that counts interruptions counts the delivery only after many of them;
+    /// another one never does.
+    pub(crate) async fn interrupt(self) -> Result<(), Error> {
+        if !self.source.extensions.counts_interruptions {
+            return self.release().await;
+        }
+        let properties = Fields::new().with(INTERRUPTED_PROPERTY, true);
+        self.settle(Outcome::AbandonWith { properties, delay: None }).await
     }
 
     /// Settles the message and waits for the broker's confirmation.

@@ -54,7 +54,8 @@ pub(crate) struct Settings {
     pub(crate) session: Option<SessionLimits>,
     /// Called before the session is let go.
     pub(crate) on_close: Option<Callback>,
-    /// Called before a session that was held for long enough is let go, to take another one first: the broker would give the same one again.
+    /// Called before a session that was held for long enough is let go, to take another one first, unless the broker serves sessions in turn:
+    /// another one may give the same session again.
     pub(crate) hand_over: Option<HandOver>,
 }
 

@@ -93,9 +93,10 @@ impl Runner {
     async fn fail(&self, work: &Work, error: HandlerError) -> Ended {
         if work.cancelled.has_fired() && !matches!(error.kind(), Kind::Malformed) {
             // A handler that ends because it was asked to has not failed.
-            return self.settle(work, Outcome::Release, Ended::Released).await;
+            return self.interrupt(work, Ended::Released).await;
         }
         let decision = self.retry.decide(error.failure(), work.attempt(), fastrand::f64());
+        let consequence = consequence(decision, error.kind());
         let outcome = match decision {
             Decision::Later(delay) => Outcome::AbandonWith {
                 properties: dead_letter::retry_properties(work.message()),
@@ -104,10 +105,12 @@ impl Runner {
             Decision::DeadLetter(reason) => {
                 dead_letter::outcome(reason, error.failure(), work, self.reporter.processor())
             }
-            Decision::Fail => Outcome::Release,
+            Decision::Fail => {
+                self.report_failure(work, error, &consequence);
+                return self.interrupt(work, Ended::Fatal).await;
+            }
         };
-        let error_kind = error.kind();
-        self.report_failure(work, error, &consequence(decision, error_kind));
+        self.report_failure(work, error, &consequence);
         let outcome = match outcome {
             Outcome::AbandonWith { properties, delay: Some(delay) } if work.waits_while_held() => {
                 if !self.wait_while_held(work, delay).await {
@@ -117,8 +120,13 @@ impl Runner {
             }
             outcome => outcome,
         };
-        let ended = if decision == Decision::Fail { Ended::Fatal } else { Ended::Failed };
-        self.settle(work, outcome, ended).await
+        self.settle(work, outcome, Ended::Failed).await
+    }
+
+    /// Hands the message back because the processor ends before its handler.
+    async fn interrupt(&self, work: &Work, ended: Ended) -> Ended {
+        let Some(delivery) = work.take() else { return ended };
+        self.settled(work, delivery.interrupt().await, ended)
     }
 
     /// Waits before a message of a session is given back, for a broker that cannot delay it. The messages behind it have to wait in any case.
@@ -142,7 +150,12 @@ impl Runner {
     /// Settles the message unless the handler has done it.
     async fn settle(&self, work: &Work, outcome: Outcome, ended: Ended) -> Ended {
         let Some(delivery) = work.take() else { return ended };
-        match delivery.settle(outcome).await {
+        self.settled(work, delivery.settle(outcome).await, ended)
+    }
+
+    /// Reports a settlement that has failed.
+    fn settled(&self, work: &Work, result: Result<(), Error>, ended: Ended) -> Ended {
+        match result {
             Ok(()) => ended,
             Err(error) => {
                 self.reporter.report_work(ErrorSource::Settle, error, work);

@@ -129,6 +129,11 @@ impl Receiver {
         self.source.session.as_ref()
     }
 
+    /// Returns whether the broker does not return a session that was just let go while others wait.
+    pub(crate) fn serves_sessions_in_turn(&self) -> bool {
+        self.source.extensions.serves_sessions_in_turn
+    }
+
     /// Requests `count` more messages, for receivers with manual credit. While the link is lost, the request is kept.
     pub async fn add_credit(&self, count: u32) -> Result<(), Error> {
         if self.plan.prefetch.is_some() {

@@ -6,6 +6,7 @@ mod basics;
 mod concurrency;
 mod copies;
 mod group;
+mod interruptions;
 mod locks;
 mod pausing;
 mod retries;

@@ -165,6 +165,7 @@ impl Pump {
             }
             if let (Some(hand_over), PumpEnd::LetGo, true) =
                 (&self.settings.hand_over, &self.end, self.is_session_over())
+                && !receiver.serves_sessions_in_turn()
             {
                 hand_over().await;
             }

@@ -122,7 +122,7 @@ impl Pump {
             Some(ends) => ends.into_iter().for_each(|end| self.count(end)),
             None => {
                 self.report.cancelled += running.held.len() as u64;
-                running.held.into_iter().for_each(|held| self.release(held.work));
+                running.held.into_iter().for_each(|held| self.hand_back(held.work, Delivery::interrupt));
             }
         }
     }
@@ -254,15 +254,22 @@ impl Pump {
         }
     }
 
-    /// Hands a message back. Its delivery count does not increase.
+    /// Hands a message back that was not started. Its delivery count does not increase.
     pub(super) fn release(&mut self, work: Arc<Work>) {
+        self.hand_back(work, Delivery::release);
+    }
+
+    fn hand_back<F>(&mut self, work: Arc<Work>, settle: impl FnOnce(Delivery) -> F + Send + 'static)
+    where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
         if work.lock_lost.has_fired() {
             return work.leave();
         }
         let Some(delivery) = work.take() else { return };
         let runner = Arc::clone(&self.runner);
         self.releases.spawn(async move {
-            if let Err(error) = delivery.release().await {
+            if let Err(error) = settle(delivery).await {
                 runner.reporter.report_work(ErrorSource::Settle, error, &work);
             }
         });
