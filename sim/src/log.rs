@@ -110,6 +110,8 @@ pub struct Counted {
 pub enum Event {
     /// The broker is ready, and its clock shows `wall_ms`.
     Started { run: u32, wall_ms: u64 },
+    /// The clock of the machine was set, and now shows `wall_ms`.
+    Stepped { run: u32, wall_ms: u64 },
     /// The broker was asked to stop.
     Stopping { run: u32 },
     /// The broker is gone.

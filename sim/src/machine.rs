@@ -1,6 +1,7 @@
 //! The machine of the broker: a disk, a clock, and a process that dies and is restarted.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub(crate) enum Blow {
     /// The space on the disk is limited to this many bytes; `None` ends the limit.
     Fill(Option<u64>),
     Stall(Duration),
+    /// The clock of the machine is set forward, or back, by this many milliseconds.
+    StepClock(i64),
     /// All faults end.
     Calm,
 }
@@ -93,6 +96,27 @@ impl Mood {
     }
 }
 
+/// The wall clock of the machine.
+#[derive(Clone)]
+struct Wall {
+    log: Log,
+    offset_ms: Arc<AtomicI64>,
+}
+
+impl Wall {
+    fn offset_ms(&self) -> i64 {
+        self.offset_ms.load(Ordering::Relaxed)
+    }
+
+    fn now_ms(&self) -> u64 {
+        (WALL_START_MS + self.log.now_ms()).saturating_add_signed(self.offset_ms())
+    }
+
+    fn step(&self, by_ms: i64) {
+        self.offset_ms.fetch_add(by_ms, Ordering::Relaxed);
+    }
+}
+
 pub(crate) struct Machine {
     log: Log,
     party: Arc<str>,
@@ -105,7 +129,7 @@ pub(crate) struct Machine {
     clock_step_ms_max: u64,
     /// Whether bodies are read and moved in the background, not at once.
     does_work_take_time: bool,
-    wall_offset_ms: i64,
+    wall: Wall,
     run: u32,
     is_calm: bool,
     /// Whether the disk was damaged in a way that may end a process.
@@ -207,7 +231,6 @@ impl Machine {
             stalled_until: Instant::now(),
         };
         Machine {
-            log,
             party: "broker".into(),
             network,
             office,
@@ -217,7 +240,8 @@ impl Machine {
             rng,
             clock_step_ms_max: scenario.machine.clock_step_ms_max,
             does_work_take_time: scenario.machine.disk_work_ms_max > 0,
-            wall_offset_ms: 0,
+            wall: Wall { log: log.clone(), offset_ms: Arc::default() },
+            log,
             run: 0,
             is_calm: false,
             is_disk_harmed: false,
@@ -273,12 +297,8 @@ impl Machine {
         }
         if self.clock_step_ms_max > 0 && !self.is_calm {
             let max = i64::try_from(self.clock_step_ms_max).unwrap_or(0);
-            self.wall_offset_ms += self.rng.i64(-max..=max);
+            self.wall.step(self.rng.i64(-max..=max));
         }
-    }
-
-    fn wall_ms(&self) -> u64 {
-        (WALL_START_MS + self.log.now_ms()).saturating_add_signed(self.wall_offset_ms)
     }
 
     async fn start(&mut self) -> Result<Process, String> {
@@ -293,8 +313,8 @@ impl Machine {
             WalJournal::open_driven(disk, path, wal).map(|(journal, driver)| (journal, driver, None))
         };
         let (journal, driver, chores) = opened.map_err(|error| error.to_string())?;
-        let wall_ms = self.wall_ms();
-        let clock = Clock::start_at(Timestamp::from_millis(wall_ms));
+        let (wall, wall_ms) = (self.wall.clone(), self.wall.now_ms());
+        let clock = Clock::following(move || Timestamp::from_millis(wall.now_ms()));
         // From here on the clock of this run counts, and due work happens, though no client is served yet.
         self.log.add(&self.party, Event::Started { run, wall_ms });
         // The disk works from the start: a broker that repairs the results of a crash writes before it serves.
@@ -362,9 +382,21 @@ impl Machine {
                 self.disk.set_capacity(room.map(|room| used + room));
             }
             Blow::Stall(span) => self.mood.stall(span),
+            Blow::StepClock(by_ms) => self.step_clock(by_ms),
             Blow::Calm => self.calm(),
             Blow::Kill | Blow::PowerCut | Blow::Stop => {}
         }
+    }
+
+    /// Sets the clock while the broker runs. All steps together stay within the time for which the end of a run waits.
+    fn step_clock(&mut self, by_ms: i64) {
+        let most = i64::try_from(self.clock_step_ms_max).unwrap_or(0).saturating_mul(5);
+        if self.is_calm || (self.wall.offset_ms() + by_ms).abs() > most {
+            return;
+        }
+        self.wall.step(by_ms);
+        let wall_ms = self.wall.now_ms();
+        self.log.add(&self.party, Event::Stepped { run: self.run, wall_ms });
     }
 
     fn calm(&mut self) {

@@ -51,6 +51,8 @@ pub struct MachineFaults {
     pub every_ms: u64,
     /// The largest step between the wall clocks of two runs.
     pub clock_step_ms_max: u64,
+    /// Whether the wall clock also steps during a run.
+    pub steps_in_runs: bool,
     /// Whether steps of the disk fail, alone or together with the power.
     pub disk_errors: bool,
     pub disk_fills: bool,

@@ -183,6 +183,11 @@ async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mu
         }
     }
     parties.spawn(strike(blows.clone(), scenario.machine, rng.fork()));
+    if scenario.machine.steps_in_runs {
+        // A random generator of its own, as above.
+        let rng = Rng::with_seed(rng.clone().u64(..) ^ 0xc10c);
+        parties.spawn(step_clock(blows.clone(), scenario.machine, rng));
+    }
     tokio::time::sleep(scenario.storm).await;
     parties.shutdown().await;
 }
@@ -194,6 +199,18 @@ async fn strike(blows: mpsc::UnboundedSender<Blow>, faults: MachineFaults, mut r
         if let Some(blow) = choose(&faults, &mut rng) {
             let _ = blows.send(blow);
         }
+    }
+}
+
+/// The steps of the clock during a run are multiples of this, because the broker ignores very small ones.
+const CLOCK_STEP_MS: i64 = 500;
+
+/// Sets the clock of the machine forward and back, at random times.
+async fn step_clock(blows: mpsc::UnboundedSender<Blow>, faults: MachineFaults, mut rng: Rng) {
+    let most = i64::try_from(faults.clock_step_ms_max).unwrap_or(0) / CLOCK_STEP_MS;
+    loop {
+        tokio::time::sleep(Duration::from_millis(rng.u64(1..=faults.every_ms * 2))).await;
+        let _ = blows.send(Blow::StepClock(rng.i64(-most..=most) * CLOCK_STEP_MS));
     }
 }
 

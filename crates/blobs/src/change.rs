@@ -1,5 +1,7 @@
 //! Changes of containers and blobs: each command is checked as a whole, and then decided into facts.
 
+use std::time::Duration;
+
 use peeklock_types::{Etag, Timestamp};
 
 use crate::blob::{Blob, ContainerView, NewBlob, container_cost, cost};
@@ -154,6 +156,23 @@ impl Blobs {
             self.decide(Fact::Leased { container, blob, lease }, out);
         }
         Ok(Leased { etag, modified_at, lease })
+    }
+
+    /// Lets the leases that end after `before` end later by `by`, because the clock has stepped: a lease is promised for a
+    /// span.
+    pub fn extend_leases(&mut self, before: Timestamp, by: Duration, out: &mut Vec<Fact>) {
+        let mut extended = Vec::new();
+        for (container, known) in &self.containers {
+            let of_blobs = known.blobs.iter().map(|(name, blob)| (Some(name.clone()), blob.lease));
+            for (blob, lease) in [(None, known.lease)].into_iter().chain(of_blobs) {
+                if let Some(lease) = lease.and_then(|lease| lease.extended(before, by)) {
+                    extended.push(Fact::Leased { container: container.clone(), blob, lease: Some(lease) });
+                }
+            }
+        }
+        for fact in extended {
+            self.decide(fact, out);
+        }
     }
 
     /// Returns a blob for a conditional request. A condition that names a state is not met by a missing blob.

@@ -146,6 +146,20 @@ impl LeaseState {
     }
 }
 
+impl Lease {
+    /// Returns the lease with a later end, if it ends after `before`.
+    pub(crate) fn extended(self, before: Timestamp, by: Duration) -> Option<Lease> {
+        let term = match self.term {
+            LeaseTerm::Fixed { span, until } if until > before => {
+                LeaseTerm::Fixed { span, until: until + by }
+            }
+            LeaseTerm::Breaking { until } if until > before => LeaseTerm::Breaking { until: until + by },
+            LeaseTerm::Infinite | LeaseTerm::Fixed { .. } | LeaseTerm::Breaking { .. } => return None,
+        };
+        Some(Lease { term, ..self })
+    }
+}
+
 impl LeaseTerm {
     fn of(span: LeaseSpan, now: Timestamp) -> Self {
         match span {

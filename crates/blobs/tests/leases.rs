@@ -14,14 +14,35 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Wait { s: u64 },
-    Lease { on_container: bool, action: LeaseAction },
-    Put { id: Option<LeaseId> },
-    SetMetadata { id: Option<LeaseId> },
-    Delete { id: Option<LeaseId> },
-    SetContainerMetadata { id: Option<LeaseId> },
-    Read { id: Option<LeaseId> },
-    Crash { with_snapshot: bool },
+    Wait {
+        s: u64,
+    },
+    /// The clock steps forward.
+    ClockStep {
+        s: u64,
+    },
+    Lease {
+        on_container: bool,
+        action: LeaseAction,
+    },
+    Put {
+        id: Option<LeaseId>,
+    },
+    SetMetadata {
+        id: Option<LeaseId>,
+    },
+    Delete {
+        id: Option<LeaseId>,
+    },
+    SetContainerMetadata {
+        id: Option<LeaseId>,
+    },
+    Read {
+        id: Option<LeaseId>,
+    },
+    Crash {
+        with_snapshot: bool,
+    },
 }
 
 fn id() -> impl Strategy<Value = LeaseId> {
@@ -47,6 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
     let given = || prop::option::of(id());
     prop_oneof![
         3 => (1..40_u64).prop_map(|s| Step::Wait { s }),
+        1 => (1..600_u64).prop_map(|s| Step::ClockStep { s }),
         8 => (prop::bool::weighted(0.3), action())
             .prop_map(|(on_container, action)| Step::Lease { on_container, action }),
         2 => given().prop_map(|id| Step::Put { id }),
@@ -75,6 +97,15 @@ impl Model {
         match self {
             Leased { id, span: Some(span), since } if now >= since + span => Expired { id, span },
             Breaking { id, until } if now >= until => Broken { id },
+            other => other,
+        }
+    }
+
+    /// Returns the state after a step of the clock: a running lease keeps its span.
+    fn after_step(self, s: u64) -> Model {
+        match self {
+            Leased { id, span, since } => Leased { id, span, since: since + s },
+            Breaking { id, until } => Breaking { id, until: until + s },
             other => other,
         }
     }
@@ -223,6 +254,7 @@ impl Rig {
     fn run(&mut self, step: &Step) {
         match step {
             Step::Wait { s } => self.now_s += s,
+            Step::ClockStep { s } => self.step_clock(*s),
             Step::Lease { on_container, action } => self.act(*on_container, *action),
             Step::Put { id } => self.put(*id),
             Step::SetMetadata { id } => self.set_metadata(*id),
@@ -238,6 +270,14 @@ impl Rig {
         self.of_blob = self.of_blob.at(self.now_s);
         self.of_container = self.of_container.at(self.now_s);
         self.compare();
+    }
+
+    fn step_clock(&mut self, s: u64) {
+        let (before, mut facts) = (self.now(), Vec::new());
+        self.now_s += s;
+        self.blobs.extend_leases(before, Duration::from_secs(s), &mut facts);
+        self.keep(&facts);
+        (self.of_blob, self.of_container) = (self.of_blob.after_step(s), self.of_container.after_step(s));
     }
 
     fn act(&mut self, on_container: bool, action: LeaseAction) {

@@ -159,7 +159,7 @@ impl Broker {
         let next_peer = Arc::new(AtomicU64::new(1));
         let router = Router::new(&shards, Arc::clone(&next_peer), describe);
         for (shard, envelopes) in recovered_shards {
-            let shard = Shard::new(shard, clock, envelopes, router.clone(), describe);
+            let shard = Shard::new(shard, clock.clone(), envelopes, router.clone(), describe);
             running.handles.push(running.tasks.spawn(shard.run()));
         }
         let (queue_groups, hub_changes) = Default::default();
@@ -210,8 +210,8 @@ impl Broker {
         Peer::new(PeerId(self.next_peer.fetch_add(1, Ordering::Relaxed)))
     }
 
-    pub fn clock(&self) -> Clock {
-        self.clock
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Returns the number of the shard that owns `name`, for [`Broker::shard`].

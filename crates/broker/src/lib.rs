@@ -23,7 +23,7 @@ mod shift;
 pub use alarm::Alarm;
 pub use batch::{Batch, Messages, Peer, PeerId};
 pub use broker::{Broker, Describe, OpenError, Recovered, Running, ShardHandle, ShardStopped};
-pub use clock::Clock;
+pub use clock::{Clock, Moment};
 pub use execute::BLOB_BYTES_MAX;
 pub use hub::{Events, Fence, Lag, Partition, PartitionInfo};
 pub use large::{BodyHold, FRONT_BYTES, KeptBody, Upload, WHOLE_BODY_BYTES_MAX, Wanted};

@@ -150,7 +150,10 @@ impl ReceiverBuilder {
         // The broker read its clock after the request was sent. While a link waits for a session, that moment is much too early.
         let read_at =
             if matches!(self.session, SessionWish::Next { .. }) { Instant::now() } else { asked_at };
-        let clock = opened.broker_time.map(|time| BrokerClock::new(read_at, time));
+        let clock = opened.broker_time.map(|time| {
+            let clock = BrokerClock::new(read_at, time);
+            opened.lock_duration.map_or(clock, |longest| clock.with_lock_duration(longest))
+        });
         let link = ReceiverLink { shared: self.shared, link: opened.link, entity: self.entity, ending };
         let session = match (self.session, opened.session) {
             (SessionWish::None, _) => None,

@@ -163,6 +163,19 @@ impl Forge {
         self.start();
     }
 
+    /// Sets the clock of the machine forward during the run.
+    pub(super) fn stepped(&mut self, step_ms: u64) {
+        self.offset_ms += step_ms;
+        let (run, wall_ms) = (self.run, self.now_ms + self.offset_ms);
+        self.add(Event::Stepped { run, wall_ms });
+    }
+
+    /// Sets the clock of the machine back during the run, which the broker does not follow.
+    pub(super) fn stepped_back(&mut self, step_ms: u64) {
+        let (run, wall_ms) = (self.run, self.now_ms + self.offset_ms - step_ms);
+        self.add(Event::Stepped { run, wall_ms });
+    }
+
     pub(super) fn set_back(&mut self, step_ms: u64) {
         self.offset_ms -= step_ms;
         self.restarted(0);

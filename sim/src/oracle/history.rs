@@ -23,6 +23,9 @@ use settlements::Settlements;
 /// The tolerance between two clocks, because both sides read them in whole milliseconds.
 pub(super) const TOLERANCE_MS: i64 = 2;
 
+/// The smallest step of the clock that the broker follows.
+const STEP_MS_MIN: i64 = 100;
+
 pub(super) struct History<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) entries: &'a [LogLine],
@@ -54,8 +57,28 @@ struct Run {
     end_ms: i64,
     /// The time from which the broker releases sessions, because it stops.
     stopping_ms: i64,
-    /// The broker's clock minus the world's.
-    offset_ms: i64,
+    /// The broker's clock minus the world's, from each time on. It only grows: the broker follows the clock of its machine
+    /// forward.
+    offsets: Vec<(i64, i64)>,
+}
+
+impl Run {
+    /// Returns the broker's clock minus the world's at the start.
+    fn first_offset_ms(&self) -> i64 {
+        self.offsets.first().map_or(0, |(_, offset_ms)| *offset_ms)
+    }
+
+    /// Returns the world time at which the broker's clock showed `wall_ms`.
+    fn world_of(&self, wall_ms: i64) -> i64 {
+        let passed = self.offsets.iter().rfind(|(from_ms, offset_ms)| from_ms + offset_ms <= wall_ms);
+        wall_ms - passed.map_or(self.first_offset_ms(), |(_, offset_ms)| *offset_ms)
+    }
+
+    fn step(&mut self, at_ms: i64, offset_ms: i64) {
+        if self.offsets.last().is_none_or(|(_, last_ms)| offset_ms >= last_ms + STEP_MS_MIN) {
+            self.offsets.push((at_ms, offset_ms));
+        }
+    }
 }
 
 /// The messages that one request sends to one queue.
@@ -320,7 +343,7 @@ impl<'a> History<'a> {
         }
         match (seen.token, self.run(seen.run)) {
             _ if self.has_sessions(seen.queue) && seen.part == Part::Main => at_ms,
-            (Some(_), Some(run)) => ms(seen.locked_until_ms) - self.lock_ms(seen.queue) - run.offset_ms,
+            (Some(_), Some(run)) => run.world_of(ms(seen.locked_until_ms) - self.lock_ms(seen.queue)),
             _ => at_ms,
         }
     }
@@ -334,15 +357,24 @@ impl<'a> History<'a> {
         self.runs.iter().any(|run| (from_ms..=upto_ms).contains(&run.start_ms))
     }
 
+    /// Returns the number of steps of the clock during runs until this time.
+    pub(super) fn step_count(&self, at_ms: i64) -> usize {
+        let steps = self.runs.iter().flat_map(|run| run.offsets.iter().skip(1));
+        steps.filter(|(step_ms, _)| *step_ms <= at_ms).count()
+    }
+
     /// Returns the first moment at which a broker could consider the lock expired, in world time: `until_ms` by the
     /// clock of the run that was active at `from_ms`, or of a later one. A run shortens the locks it finds to the lock
-    /// duration from its start, because its clock may have been set back.
+    /// duration from its start, because its clock may have been set back. A step of the clock during a run ends no lock
+    /// earlier; but a run that ends before the extended locks are durable leaves the earlier ends.
     fn over_at(&self, mut until_ms: i64, from_ms: i64, lock_ms: i64) -> i64 {
         for (later, run) in self.runs.iter().filter(|run| run.end_ms >= from_ms).enumerate() {
-            if later > 0 {
-                until_ms = until_ms.min(run.start_ms + run.offset_ms + lock_ms);
-            }
-            let over = (until_ms - run.offset_ms).max(run.start_ms);
+            let over = if later == 0 {
+                run.world_of(until_ms - lock_ms) + lock_ms
+            } else {
+                until_ms = until_ms.min(run.start_ms + run.first_offset_ms() + lock_ms);
+                (until_ms - run.first_offset_ms()).max(run.start_ms)
+            };
             if over <= run.end_ms {
                 return over;
             }
@@ -427,7 +459,9 @@ impl<'a> History<'a> {
                 Event::Sent { request, .. }
                 | Event::Settled { request, .. }
                 | Event::Renewed { request, .. } => requests.contains(request),
-                Event::Started { .. } | Event::Ended { .. } | Event::Resting => !lines.is_empty(),
+                Event::Started { .. } | Event::Stepped { .. } | Event::Ended { .. } | Event::Resting => {
+                    !lines.is_empty()
+                }
                 _ => false,
             };
             if concerns {
@@ -445,7 +479,14 @@ fn runs_of(entries: &[LogLine]) -> Vec<Run> {
             Event::Started { run, wall_ms } => {
                 let start_ms = ms(entry.at_ms);
                 let offset_ms = ms(*wall_ms) - start_ms;
-                runs.push(Run { number: *run, start_ms, end_ms: i64::MAX, stopping_ms: i64::MAX, offset_ms });
+                let offsets = vec![(start_ms, offset_ms)];
+                runs.push(Run { number: *run, start_ms, end_ms: i64::MAX, stopping_ms: i64::MAX, offsets });
+            }
+            Event::Stepped { run, wall_ms } => {
+                let at_ms = ms(entry.at_ms);
+                if let Some(known) = runs.iter_mut().find(|known| known.number == *run) {
+                    known.step(at_ms, ms(*wall_ms) - at_ms);
+                }
             }
             Event::Stopping { run } => {
                 if let Some(known) = runs.iter_mut().find(|known| known.number == *run) {

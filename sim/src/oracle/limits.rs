@@ -57,17 +57,17 @@ fn settled_lately(deliveries: &[&Delivery], now_ms: i64) -> usize {
 }
 
 /// Checks that first deliveries are no faster than the rates of the queue, its classes and its tenants. A start of the
-/// broker, or another order, resets the rates.
+/// broker, or another order, resets the rates, and so does a step of its clock: a pause seems to have passed.
 pub(super) fn rates_are_kept(history: &History<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for stage in stages(history) {
         let mut buckets: BTreeMap<Limited, Bucket> = BTreeMap::new();
-        let mut former: Option<(u32, &OrderSettings)> = None;
+        let mut former: Option<(u32, usize, &OrderSettings)> = None;
         let mut last_ms = i64::MIN;
         for pick in stage.picks.iter().filter(|pick| pick.is_first) {
             let order = history.order(stage.queue, last_ms.max(pick.at_ms - HOUR_MS), pick.at_ms);
             last_ms = pick.at_ms;
-            let now = order.map(|order| (pick.run, order));
+            let now = order.map(|order| (pick.run, history.step_count(pick.at_ms), order));
             if now.is_none() || now != former {
                 buckets.clear();
             }
@@ -185,7 +185,8 @@ fn too_fast(
     by_answer.sort_unstable();
     let mut total = 0;
     for (answered_ms, count) in by_answer {
-        let has_restarted = history.has_started_between(from_ms, answered_ms);
+        let has_restarted = history.has_started_between(from_ms, answered_ms)
+            || history.step_count(from_ms) != history.step_count(answered_ms + TOLERANCE_MS);
         if has_restarted || history.order(queue, from_ms, answered_ms) != Some(order) {
             return None;
         }

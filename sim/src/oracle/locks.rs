@@ -194,6 +194,54 @@ mod tests {
     }
 
     #[test]
+    fn a_step_of_the_clock_ends_no_lock() {
+        for (passed, found) in [(LOCK_MS - 10, 1), (LOCK_MS + 10, 0)] {
+            let mut forge = Forge::new();
+            forge.sent(1);
+            forge.received(1, 1);
+            forge.stepped(LOCK_MS * 5);
+            forge.pass(passed);
+            forge.received(1, 2);
+            assert_eq!(promises(one_holder_at_a_time, &forge).len(), found, "after {passed} ms");
+            assert!(promises(lock_times_are_true, &forge).is_empty());
+        }
+        // A lock after the step, and one that was renewed after it.
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.stepped(LOCK_MS * 5);
+        let token = forge.received(1, 1);
+        forge.pass(LOCK_MS / 2);
+        forge.stepped(LOCK_MS * 5);
+        forge.renewed(token);
+        forge.pass(LOCK_MS - 10);
+        forge.settled(token, Outcome::Complete, lost());
+        assert_eq!(promises(a_lock_lasts_as_promised, &forge).len(), 1);
+    }
+
+    #[test]
+    fn the_broker_does_not_follow_a_clock_that_is_set_back() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.stepped_back(LOCK_MS * 5);
+        forge.received(1, 1);
+        assert!(promises(lock_times_are_true, &forge).is_empty());
+        forge.pass(LOCK_MS + 10);
+        forge.received(1, 2);
+        assert!(promises(one_holder_at_a_time, &forge).is_empty());
+    }
+
+    #[test]
+    fn a_lock_may_end_early_in_the_run_after_a_step() {
+        let mut forge = Forge::new();
+        forge.sent(1);
+        forge.received(1, 1);
+        forge.stepped(LOCK_MS * 5);
+        forge.restarted(0);
+        forge.received(1, 2);
+        assert!(promises(one_holder_at_a_time, &forge).is_empty());
+    }
+
+    #[test]
     fn a_clock_that_was_set_back_holds_no_lock_for_longer() {
         let mut forge = Forge::new();
         forge.sent(1);

@@ -38,6 +38,12 @@ pub(super) fn add(seed: u64, scenario: &mut Scenario) {
     }
 }
 
+/// Lets the clock step during the runs of every second world with a clock that steps at all.
+pub(super) fn step_clock(seed: u64, scenario: &mut Scenario) {
+    let rng = &mut Rng::with_seed(seed ^ 0xc10c);
+    scenario.machine.steps_in_runs = scenario.machine.clock_step_ms_max > 0 && rng.bool();
+}
+
 /// Adds more readers without an owner level than permitted, which retry again and again.
 fn throng(rng: &mut Rng, hub: &mut Hub) {
     let reader = |rng: &mut Rng| HubReader {

@@ -101,6 +101,7 @@ fn find(engine: &Engine, name: &EntityName) -> Option<Found> {
         entity: queue.entity,
         kind: queue.kind,
         requires_session: settings.requires_session,
+        lock_duration: settings.lock_duration,
         max_message_size_bytes: settings.max_message_size_bytes,
         needs_message_id: settings.duplicate_window.is_some() || forwards || is_topic,
         needs_view: engine.needs_view(queue.entity),

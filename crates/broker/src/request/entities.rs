@@ -1,5 +1,7 @@
 //! Requests about queues, topics and subscriptions themselves.
 
+use std::time::Duration;
+
 use peeklock_engine::{EntityId, ExplainedMessage, OrderView};
 use peeklock_filter::Rule;
 use peeklock_hubs::HubView;
@@ -16,13 +18,14 @@ pub enum Named {
     Hub(HubView),
 }
 
-/// An entity, with the properties that its senders need.
+/// An entity, with the properties that its senders and receivers need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub entity: EntityId,
     pub kind: EntityKind,
     /// Whether messages belong to sessions, which receivers lock.
     pub requires_session: bool,
+    pub lock_duration: Duration,
     pub max_message_size_bytes: u32,
     /// Whether messages must have a message id: the queue detects duplicates, or forwards to a queue that may.
     pub needs_message_id: bool,

@@ -50,7 +50,7 @@ impl<L: Log> Shard<L> {
 
     /// Dead-letters one message. Returns whether the message still existed.
     fn lose_body(&mut self, body: &LiveBody, why: &str) -> bool {
-        let now = self.clock.now();
+        let now = self.read_clock();
         // An empty body still gets its own place, because code that moves bodies identifies them by their places.
         let Ok(instead) = self.group.put_body(&[0; BodyRef::ALIGNMENT]) else { return false };
         let lost = (body.entity, body.sequence_number, body.place);
@@ -96,7 +96,8 @@ impl<L: Log> Shard<L> {
                 self.state.engine.add_window(receiver, size_bytes.into());
             }
         }
-        self.deliver_and_append(self.clock.now())
+        let now = self.read_clock();
+        self.deliver_and_append(now)
     }
 
     /// Marks the events of an extent as lost.

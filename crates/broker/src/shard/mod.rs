@@ -15,6 +15,7 @@ pub(crate) mod patience;
 pub(crate) mod reading;
 mod receivers;
 pub(crate) mod state;
+mod step;
 mod transfers;
 
 use std::collections::VecDeque;
@@ -31,7 +32,7 @@ use tokio::time::MissedTickBehavior;
 use crate::alarm::Alarm;
 use crate::batch::{Batch, Peer, PeerId};
 use crate::broker::Describe;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::execute::BlobShare;
 use crate::reply::Error;
 use crate::router::Router;
@@ -101,6 +102,8 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) held: HeldEffects,
     /// The time of the engine's last sample of the classes of its queues.
     pub(crate) sampled_at: Timestamp,
+    /// The steps of the clock that the state has followed.
+    stepped: Duration,
     pub(crate) damage: Arc<DamageCounts>,
     pub(crate) blob_share: BlobShare,
 }
@@ -144,6 +147,7 @@ impl<L: Log> Shard<L> {
             owes_delivery: false,
             held: HeldEffects::default(),
             sampled_at: Timestamp::ZERO,
+            stepped: Duration::ZERO,
             damage,
             blob_share,
             log,
@@ -183,7 +187,8 @@ impl<L: Log> Shard<L> {
     }
 
     async fn serve(&mut self) -> Result<(), Failure> {
-        let now = self.clock.now();
+        let Moment { now, stepped } = self.clock.read();
+        self.stepped = stepped;
         self.state.engine.wake(now, &mut self.output);
         self.collect();
         self.deliver_and_append(now)?;
@@ -225,7 +230,7 @@ impl<L: Log> Shard<L> {
                 }
                 () = tokio::time::sleep(RETRY_AFTER), if !is_free && !self.appending.is_waiting() => self.append_finished()?,
                 _ = housekeeping.tick(), if is_free => {
-                    let now = self.clock.now();
+                    let now = self.read_clock();
                     self.sample(now);
                     self.retire(now)?;
                     self.keep_house();
@@ -257,7 +262,7 @@ impl<L: Log> Shard<L> {
 
     /// Decides the waiting batches, as long as the log accepts them.
     fn round(&mut self, waiting: &mut VecDeque<Envelope>) -> Result<(), Failure> {
-        let now = self.clock.now();
+        let now = self.read_clock();
         self.state.engine.tick(now, &mut self.output);
         self.collect();
         if self.group.size_bytes() >= GROUP_BYTES_MAX {
@@ -485,7 +490,7 @@ impl<L: Log> Shard<L> {
         if undeliverable.is_empty() {
             return Ok(());
         }
-        let now = self.clock.now();
+        let now = self.read_clock();
         for delivery in undeliverable {
             let settlement = Settlement::Release;
             let (entity, sub_queue) = (delivery.entity, delivery.sub_queue);

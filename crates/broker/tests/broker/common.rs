@@ -9,8 +9,8 @@ use peeklock_broker::request::receiving::{Attach, Credit, Peek, Window};
 use peeklock_broker::request::sending::SendMessages;
 use peeklock_broker::request::settling::Settle;
 use peeklock_broker::{
-    Answer, Ask, Batch, Broker, Delivered, DeliveredBody, DeliveryRun, Drain, EntityInfo, Error, Named, Peer,
-    ReceiverReply, Reply, Request, Running, SessionAsk, Ticket,
+    Answer, Ask, Batch, Broker, Clock, Delivered, DeliveredBody, DeliveryRun, Drain, EntityInfo, Error,
+    Named, Peer, ReceiverReply, Reply, Request, Running, SessionAsk, Ticket,
 };
 use peeklock_journal::MemoryJournal;
 use peeklock_types::{EntityName, LockToken, QueueSettings, SequenceNumber, ShardId, SubQueue};
@@ -28,7 +28,11 @@ impl Rig {
     }
 
     pub(crate) async fn start_with(journal: MemoryJournal) -> Self {
-        let (broker, running, _) = Broker::open(&journal, |_, _| None).await.unwrap();
+        Self::start_at(journal, Clock::start()).await
+    }
+
+    pub(crate) async fn start_at(journal: MemoryJournal, clock: Clock) -> Self {
+        let (broker, running, _) = Broker::open_at(&journal, clock, |_, _| None).await.unwrap();
         Rig { journal, broker, running }
     }
 

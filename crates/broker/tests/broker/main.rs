@@ -11,4 +11,5 @@ mod measure;
 mod quotas;
 mod sessions;
 mod shard;
+mod step;
 mod topics;

@@ -159,6 +159,8 @@ pub(crate) struct Opened {
     pub(crate) last_number: Option<i32>,
     /// The broker's time when it opened the link, if it sent it.
     pub(crate) broker_time: Option<Timestamp>,
+    /// The lock duration of the entity, if the broker sent it.
+    pub(crate) lock_duration: Option<Duration>,
     pub(crate) extensions: Extensions,
     /// The session that the broker has locked for the link.
     pub(crate) session: Option<HeldSession>,

@@ -1,6 +1,7 @@
 //! Passes the events of the connection to its links.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use peeklock_amqp::connection::{self, Event, LinkId};
 use peeklock_amqp::{AmqpError, Attach, DeliveryState, DeliveryTag, SaslCode, condition};
@@ -10,7 +11,7 @@ use super::command::{LinkKind, LinkRequest, Opened, Reply};
 use super::receiving::ReceivingLink;
 use super::sending::SendingLink;
 use super::{Driver, Link, OpenFailure};
-use crate::clock::BROKER_TIME;
+use crate::clock::{BROKER_TIME, LOCK_DURATION};
 use crate::error::Error;
 use crate::extensions::Extensions;
 use crate::producer::Producer;
@@ -161,9 +162,17 @@ impl Driver {
         let credit = if let Link::Receiving(receiving) = &open { receiving.initial_credit() } else { 0 };
         self.links.insert(link, open);
         let (last_number, session) = (Producer::last_number(attach), HeldSession::of(attach));
-        let broker_time = broker_time(attach);
+        let (broker_time, lock_duration) = (broker_time(attach), lock_duration(attach));
         let extensions = Extensions::of(attach);
-        let opened = Opened { link, message_size_bytes_max, last_number, broker_time, extensions, session };
+        let opened = Opened {
+            link,
+            message_size_bytes_max,
+            last_number,
+            broker_time,
+            lock_duration,
+            extensions,
+            session,
+        };
         if reply.send(Ok(opened)).is_err() {
             // The caller has stopped waiting.
             self.detach(link, Vec::new(), None);
@@ -215,4 +224,10 @@ impl Driver {
 fn broker_time(attach: &Attach) -> Option<Timestamp> {
     let millis = attach.properties.as_ref()?.get(BROKER_TIME)?.as_timestamp()?;
     u64::try_from(millis).ok().map(Timestamp::from_millis)
+}
+
+/// Reads the lock duration from its attach response.
+fn lock_duration(attach: &Attach) -> Option<Duration> {
+    let millis = attach.properties.as_ref()?.get(LOCK_DURATION)?.as_u64()?;
+    Some(Duration::from_millis(millis))
 }

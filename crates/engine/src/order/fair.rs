@@ -6,6 +6,8 @@
 //! cost. A tenant that was idle starts at the virtual time of the others, so idleness earns nothing; and a tenant that
 //! was not idle is never moved, so it keeps its due share.
 
+use std::time::Duration;
+
 use peeklock_types::{OrderPolicy, Timestamp};
 
 use super::{LaneSlot, Order};
@@ -97,6 +99,13 @@ impl Order {
     pub(crate) fn note_work(&mut self, number: u64, since: Timestamp, receiver: Option<ReceiverId>) {
         if let Some(work) = self.works.get_mut(&number) {
             (work.since, work.receiver) = (Some(since), receiver);
+        }
+    }
+
+    /// Follows a step of the clock by `by`, in which nobody worked.
+    pub(crate) fn follow_step(&mut self, by: Duration) {
+        for since in self.works.values_mut().filter_map(|work| work.since.as_mut()) {
+            *since = *since + by;
         }
     }
 

@@ -8,6 +8,7 @@ mod receipt;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_types::{CommitGroupNumber, LockToken, SequenceNumber, SessionId, StoredBody, Timestamp};
@@ -238,6 +239,16 @@ impl Messages {
     ) -> impl Iterator<Item = (SequenceNumber, Timestamp)> {
         let beyond = self.locks.iter().filter(move |lock| lock.until > limit && lock.until != Timestamp::MAX);
         beyond.map(|lock| (lock.sequence_number, lock.until))
+    }
+
+    /// Moves what ends after `before` and is not durable, because the clock has stepped by `by`.
+    pub(crate) fn follow_step(&mut self, before: Timestamp, by: Duration) {
+        if let Some(sessions) = self.sessions.if_any() {
+            sessions.follow_step(before, by);
+        }
+        if let Some(order) = &mut self.order {
+            order.follow_step(by);
+        }
     }
 
     /// Returns the scheduled or delayed message that is due first, if it is due by `now`.

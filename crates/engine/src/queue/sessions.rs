@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use bytes::Bytes;
 use peeklock_types::{SessionId, Timestamp};
@@ -74,6 +75,13 @@ impl Deref for LazySessions {
 impl DerefMut for LazySessions {
     fn deref_mut(&mut self) -> &mut Sessions {
         self.0.get_or_insert_default()
+    }
+}
+
+impl LazySessions {
+    /// Returns the sessions, if there were ever any.
+    pub(crate) fn if_any(&mut self) -> Option<&mut Sessions> {
+        self.0.as_deref_mut()
     }
 }
 
@@ -416,6 +424,20 @@ impl Sessions {
         let waiters = self.waiter_deadlines.first().map(|&(at, _)| at);
         let former = self.former.first().map(|(at, _)| at);
         locks.into_iter().chain(waiters).chain(former).min()
+    }
+
+    /// Lets locks and waits that end after `before` end later by `by`, because the clock has stepped.
+    pub(crate) fn follow_step(&mut self, before: Timestamp, by: Duration) {
+        let moved = |at: Timestamp| if at > before { at + by } else { at };
+        for (until, slot) in std::mem::take(&mut self.lock_deadlines) {
+            let until = moved(until);
+            self.lock_deadlines.insert((until, slot));
+            if let Some(holder) = self.get_mut(slot).and_then(|session| session.holder.as_mut()) {
+                holder.until = until;
+            }
+        }
+        let waits = std::mem::take(&mut self.waiter_deadlines);
+        self.waiter_deadlines = waits.into_iter().map(|(at, receiver)| (moved(at), receiver)).collect();
     }
 
     /// Returns a session whose lock expired by `now`.

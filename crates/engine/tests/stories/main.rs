@@ -10,6 +10,7 @@ mod limits;
 mod receipts;
 mod session_turns;
 mod sessions;
+mod step;
 mod story;
 mod time;
 mod topics;

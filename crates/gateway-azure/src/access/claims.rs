@@ -104,13 +104,19 @@ impl Claims {
             None => true,
         });
         if !lost.is_empty() {
-            let at_s = self.held.iter().filter_map(Claim::expires_at_s).min();
-            self.next_end = at_s.map(|at_s| End::new(at_s, now));
+            self.set_next_end(now);
         }
         if self.held.is_empty() && self.bare.is_none() {
             self.bare = Some(Bare { since: now.millis, input_bytes: 0 });
         }
         lost
+    }
+}
+
+impl Claims {
+    fn set_next_end(&mut self, now: Moment) {
+        let at_s = self.held.iter().filter_map(Claim::expires_at_s).min();
+        self.next_end = at_s.map(|at_s| End::new(at_s, now));
     }
 }
 
@@ -263,6 +269,8 @@ impl Access {
                 None
             }
         });
+        // The clock may have stepped, which brings the ends of the other claims nearer.
+        self.claims.set_next_end(self.moment(context));
         self.review_links(context, transactions, &lost);
     }
 

@@ -1,5 +1,7 @@
 //! New links: the checks of rights and of the entity, and the attach replies.
 
+use std::time::Duration;
+
 use peeklock_access::{Right, Scope};
 use peeklock_amqp::connection::{AttachReply, LinkId, SessionId};
 use peeklock_amqp::{
@@ -54,6 +56,9 @@ const BATCH_SIZE_MAX: &str = "com.microsoft:max-message-batch-size";
 /// The property with the broker's time in the attach reply of a receiver, for a peer that desires the capability of the same
 /// name. The peer can then compute the ends of locks without a wall clock of its own.
 const BROKER_TIME: &str = "peeklock:time";
+/// The property beside it with the lock duration in milliseconds. The broker's clock may step forward later, and then a lock
+/// lasts no longer than this.
+const LOCK_DURATION: &str = "peeklock:lock-duration";
 /// The extensions of this broker that a receiver may use. They are offered to a peer that desires them; a peer that is not offered them, on
 /// another broker, does the same work in another way:
 ///
@@ -172,7 +177,7 @@ fn start_entity(
     };
     let shard = context.namespace.broker.place(&path.name);
     let name = path.name.clone();
-    let pending = PendingLink { attach, path, session: session_filter, entity: None };
+    let pending = PendingLink { attach, path, session: session_filter, entity: None, lock_duration: None };
     let number = context.insert(Link {
         id,
         session,
@@ -210,6 +215,7 @@ pub(crate) fn on_link_found(
     };
     let shard = context.namespace.broker.place(&pending.path.name);
     pending.entity = Some(EntityRef { shard, entity: found.entity });
+    pending.lock_duration = Some(found.lock_duration);
     match pending.attach.role {
         Role::Receiver if found.kind == EntityKind::Topic => {
             let refusal = receives_from_topic(&pending.path);
@@ -299,7 +305,7 @@ fn open_receiver(context: &mut Context<'_>, number: LinkNumber, held: Option<Hel
     if let (Some(filter), Some(held)) = (&pending.session, &held) {
         filter.fill(held, &mut reply);
     }
-    fill_extensions(&mut reply, &pending.attach, context.now);
+    fill_extensions(&mut reply, &pending.attach, context.now, pending.lock_duration);
     link.kind = LinkKind::Receiver(ReceiverLink {
         name: pending.attach.name.as_str().into(),
         entity,
@@ -418,12 +424,22 @@ pub(crate) fn reply(attach: &Attach, max_message_size: u64) -> AttachReply {
 }
 
 /// Adds the extensions of this broker to the attach reply of a receiver that desires them, and the broker's time.
-pub(crate) fn fill_extensions(reply: &mut AttachReply, attach: &Attach, now: Timestamp) {
+pub(crate) fn fill_extensions(
+    reply: &mut AttachReply,
+    attach: &Attach,
+    now: Timestamp,
+    lock_duration: Option<Duration>,
+) {
     let is_desired = |extension: &Symbol| attach.desired_capabilities.contains(extension);
     reply.offered_capabilities.extend(EXTENSIONS.into_iter().filter(is_desired));
     if attach.desired_capabilities.iter().any(|capability| *capability == BROKER_TIME) {
         let millis = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-        reply.properties.get_or_insert_default().insert(BROKER_TIME, Value::Timestamp(millis));
+        let properties = reply.properties.get_or_insert_default();
+        properties.insert(BROKER_TIME, Value::Timestamp(millis));
+        if let Some(lock_duration) = lock_duration {
+            let millis = u32::try_from(lock_duration.as_millis()).unwrap_or(u32::MAX);
+            properties.insert(LOCK_DURATION, Value::Uint(millis));
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod reply;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use peeklock_amqp::connection::{Delivery, Event, LinkId, Millis, SessionId};
@@ -54,12 +55,15 @@ pub(crate) struct Conversation<'g> {
     queue_groups: QueueGroups,
     /// Replies that the connection had no room for.
     backlog: VecDeque<Reply>,
+    /// The steps of the broker's clock that the conversation has followed.
+    stepped: Duration,
     is_over: bool,
 }
 
 impl<'g> Conversation<'g> {
     pub(crate) fn new(gateway: &'g Gateway, from: Option<SocketAddr>, now: Millis) -> (Self, Replies) {
         let (context, replies) = Context::new(gateway, now);
+        let stepped = context.namespace.broker.clock().stepped();
         let conversation = Conversation {
             context,
             access: Access::new(now),
@@ -71,6 +75,7 @@ impl<'g> Conversation<'g> {
             receiving: Receiving::default(),
             queue_groups: QueueGroups::default(),
             backlog: VecDeque::new(),
+            stepped,
             is_over: false,
         };
         (conversation, replies)
@@ -161,7 +166,7 @@ impl<'g> Conversation<'g> {
         self.context.has_several_shards()
     }
 
-    pub(crate) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> &Clock {
         self.context.namespace.broker.clock()
     }
 
@@ -174,6 +179,18 @@ impl<'g> Conversation<'g> {
     pub(crate) fn handle_access_change(&mut self) {
         self.access.review_claims(&mut self.context, &mut self.transactions);
         self.forget_removed();
+    }
+
+    /// Follows the steps of the broker's clock: claims may have expired, and locks last longer.
+    pub(crate) fn follow_clock(&mut self) {
+        let stepped = self.clock().stepped();
+        let by = stepped.saturating_sub(self.stepped);
+        if stepped == self.stepped {
+            return;
+        }
+        self.stepped = stepped;
+        self.queue_groups.follow_step(&mut self.context, by);
+        self.handle_access_change();
     }
 
     /// Counts input that was handled.

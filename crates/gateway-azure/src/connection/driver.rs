@@ -130,6 +130,7 @@ where
                 conversation.detach_receivers();
             }
         }
+        conversation.follow_clock();
         conversation.pump_readers();
         conversation.send_batches().await;
         conversation.log_endings();

@@ -1,5 +1,7 @@
 //! The state of each link.
 
+use std::time::Duration;
+
 use peeklock_amqp::connection::{self, LinkId};
 use peeklock_amqp::{Attach, Role};
 use peeklock_broker::engine::{EntityId, ReceiveMode, ReceiverId};
@@ -77,6 +79,8 @@ pub(crate) struct PendingLink {
     pub(crate) path: EntityPath,
     pub(crate) session: Option<SessionFilter>,
     pub(crate) entity: Option<EntityRef>,
+    /// The lock duration of the entity, once it is known.
+    pub(crate) lock_duration: Option<Duration>,
 }
 
 pub(crate) struct Responses {
@@ -181,6 +185,10 @@ impl Links {
             self.numbers.remove(&link.id);
         }
         Some(link)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.links.values_mut()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkNumber, &Link)> {

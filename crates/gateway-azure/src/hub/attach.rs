@@ -131,7 +131,7 @@ fn try_entity(context: &mut Context<'_>, number: LinkNumber, error: &Error) -> R
     let Ok(path) = EntityPath::parse(&pending.address.to_string()) else { return Err(missing) };
     let attach = std::mem::replace(&mut pending.attach, Box::new(Attach::new("", 0, Role::Sender)));
     let name = path.name.clone();
-    let pending = PendingLink { attach, path, session: None, entity: None };
+    let pending = PendingLink { attach, path, session: None, entity: None, lock_duration: None };
     link.kind = LinkKind::Pending(Box::new(pending));
     let shard = context.namespace.broker.place(&name);
     context.ask(shard, FindWaiter::Link(number), Find { name });

@@ -1,6 +1,7 @@
 //! The locks of a queue group link: the member of each lock, and the limit on their number.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use peeklock_broker::engine::{Settlement, SettlementPace};
 use peeklock_types::{LockToken, Timestamp};
@@ -101,6 +102,18 @@ impl HeldLocks {
         }
     }
 
+    /// Lets running locks last longer by `by`, because the clock has stepped to `now`.
+    pub(crate) fn follow_step(&mut self, now: Timestamp, by: Duration) {
+        let before = now - by;
+        for (until, token) in std::mem::take(&mut self.live) {
+            let until = if until > before { until + by } else { until };
+            if let Some(lock) = self.locks.get_mut(&LockToken::from_bytes(token)) {
+                lock.until = until;
+            }
+            self.live.insert((until, token));
+        }
+    }
+
     /// Returns the time at which the next lock expires.
     pub(crate) fn next_end(&self) -> Option<Timestamp> {
         self.live.first().map(|(until, _)| *until)
@@ -149,6 +162,16 @@ mod tests {
         assert_eq!(held.room(at(1000), 1), 1);
         held.renew(token(0), at(2000));
         assert_eq!((held.room(at(1001), 1), held.room(at(2000), 1)), (0, 1));
+    }
+
+    #[test]
+    fn running_locks_last_longer_after_a_step_of_the_clock() {
+        let mut held = held(3);
+        // The first lock has expired before the step.
+        held.follow_step(at(601_000), Duration::from_secs(600));
+        assert_eq!((held.room(at(601_000), 3), held.next_end()), (1, Some(at(601_001))));
+        assert!(held.remove(at(601_000), token(2), LockEnd::Settled).is_some());
+        assert_eq!(held.room(at(601_001), 3), 3);
     }
 
     #[test]

@@ -246,7 +246,7 @@ impl QueueGroups {
         if let Some(attach) = group.attach.take() {
             let id = link.id;
             let mut reply = reply(&attach, DELIVERY_SIZE_BYTES_MAX);
-            fill_extensions(&mut reply, &attach, context.now);
+            fill_extensions(&mut reply, &attach, context.now, None);
             context.connection.accept(id, reply);
         }
         self.arbitrate(context, number);

@@ -1,5 +1,7 @@
 //! Runs, which transfer messages of the members to the link of a queue group.
 
+use std::time::Duration;
+
 use peeklock_broker::PeerId;
 use peeklock_broker::engine::{self, Head, ReceiveMode};
 use peeklock_broker::request::receiving::{Take, Watch};
@@ -59,6 +61,16 @@ impl QueueGroups {
                     let at = context.millis.after(until.since(now));
                     self.wake_queue_groups_at(at);
                 }
+            }
+        }
+    }
+
+    /// Follows a step of the broker's clock by `by`.
+    pub(crate) fn follow_step(&mut self, context: &mut Context<'_>, by: Duration) {
+        let now = context.namespace.broker.clock().now();
+        for link in context.links.iter_mut() {
+            if let LinkKind::QueueGroup(group) = &mut link.kind {
+                group.held.follow_step(now, by);
             }
         }
     }

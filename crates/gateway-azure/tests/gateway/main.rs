@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 
 mod access;
+mod clock;
 mod dotnet;
 mod early;
 mod hubs;

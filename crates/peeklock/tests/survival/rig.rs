@@ -88,7 +88,7 @@ impl Rig {
     pub(crate) async fn start() -> Self {
         let (journal, clock) = (MemoryJournal::new(), Clock::start());
         let describe = peeklock_message::describe;
-        let (broker, running, _) = Broker::open_at(&journal, clock, describe).await.unwrap();
+        let (broker, running, _) = Broker::open_at(&journal, clock.clone(), describe).await.unwrap();
         let policies = vec![Policy::with_one_key("all", "secret", &[Right::Manage])];
         let access = Access::open(None, policies).unwrap();
         let network = Arc::new(Network {

@@ -14,7 +14,7 @@ impl History<'_> {
             match &entry.event {
                 Event::Holding { hold, queue, session, until_ms, run, connection } => {
                     let Some(found) = self.run(*run) else { continue };
-                    let accepted_ms = ms(*until_ms) - self.lock_ms(*queue) - found.offset_ms;
+                    let accepted_ms = found.world_of(ms(*until_ms) - self.lock_ms(*queue));
                     let lock_ms = self.lock_ms(*queue);
                     let lasts_to = self.over_at(ms(*until_ms), accepted_ms, lock_ms).min(found.stopping_ms);
                     ends.insert(*hold, (*connection, found.stopping_ms));

@@ -101,6 +101,17 @@ struct Run {
     start_ms: u64,
     end_ms: u64,
     wall_ms: u64,
+    /// The steps of the machine's clock: the time of each, and what the clock showed then.
+    steps: Vec<(u64, u64)>,
+}
+
+impl Run {
+    /// Returns the broker's clock at a world time, after the steps that count. It follows the machine's clock forward only.
+    fn wall(&self, ms: u64, counts: impl Fn(u64) -> bool) -> u64 {
+        let own = self.wall_ms + ms.saturating_sub(self.start_ms);
+        let steps = self.steps.iter().filter(|(at_ms, _)| counts(*at_ms));
+        steps.map(|(at_ms, wall_ms)| wall_ms + ms.saturating_sub(*at_ms)).fold(own, u64::max)
+    }
 }
 
 pub(super) struct Chronicle<'a> {
@@ -166,8 +177,14 @@ impl<'a> Chronicle<'a> {
             let at = Moment { index, ms: entry.at_ms };
             match &entry.event {
                 Event::Started { run, wall_ms } => {
-                    let run_of = Run { start_ms: entry.at_ms, end_ms: u64::MAX, wall_ms: *wall_ms };
+                    let run_of =
+                        Run { start_ms: entry.at_ms, end_ms: u64::MAX, wall_ms: *wall_ms, steps: Vec::new() };
                     chronicle.runs.insert(*run, run_of);
+                }
+                Event::Stepped { run, wall_ms } => {
+                    if let Some(run) = chronicle.runs.get_mut(run) {
+                        run.steps.push((entry.at_ms, *wall_ms));
+                    }
                 }
                 Event::Ended { run, .. } => {
                     if let Some(run) = chronicle.runs.get_mut(run) {
@@ -312,12 +329,12 @@ impl<'a> Chronicle<'a> {
 
     /// Returns a run's clock at a world time.
     pub(super) fn wall(&self, run: u32, ms: u64) -> u64 {
-        self.runs.get(&run).map_or(0, |run| run.wall_ms + ms.saturating_sub(run.start_ms))
+        self.runs.get(&run).map_or(0, |run| run.wall(ms, |step_ms| step_ms < ms))
     }
 
     /// Returns the latest value of any clock of the broker up to a world time.
     pub(super) fn latest_wall(&self, ms: u64) -> u64 {
-        let said = |run: &Run| run.wall_ms + ms.min(run.end_ms).saturating_sub(run.start_ms);
+        let said = |run: &Run| run.wall(ms.min(run.end_ms), |step_ms| step_ms <= ms);
         self.runs.values().filter(|run| run.start_ms <= ms).map(said).max().unwrap_or(0)
     }
 
