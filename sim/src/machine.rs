@@ -49,6 +49,8 @@ pub(crate) enum Blow {
     Stall(Duration),
     /// The clock of the machine is set forward, or back, by this many milliseconds.
     StepClock(i64),
+    /// This many reads of the disk fail.
+    FailReads(u64),
     /// All faults end.
     Calm,
 }
@@ -383,6 +385,7 @@ impl Machine {
             }
             Blow::Stall(span) => self.mood.stall(span),
             Blow::StepClock(by_ms) => self.step_clock(by_ms),
+            Blow::FailReads(count) => self.disk.fail_reads(if self.is_calm { 0 } else { count }),
             Blow::Calm => self.calm(),
             Blow::Kill | Blow::PowerCut | Blow::Stop => {}
         }

@@ -3,6 +3,7 @@
 //! Without an answer, either outcome may have happened. Lock times are the broker's own; each run's clock at its start
 //! converts them to world time.
 
+mod alive;
 mod blobs;
 mod counting;
 #[cfg(test)]
@@ -62,7 +63,7 @@ impl fmt::Display for Violation {
 /// Finds violations of one promise.
 type Checker = fn(&History<'_>) -> Vec<Violation>;
 
-const CHECKERS: [Checker; 27] = [
+const CHECKERS: [Checker; 28] = [
     trouble,
     identity::nothing_is_invented,
     identity::nothing_is_stored_twice,
@@ -90,11 +91,13 @@ const CHECKERS: [Checker; 27] = [
     limits::receivers_hold_no_more_than_they_may,
     limits::rates_are_kept,
     limits::send_rates_are_kept,
+    alive::every_link_gets_its_turn,
 ];
 
 /// The checkers of the order in which waiting messages are delivered. They run only where bodies are read in no time:
 /// otherwise a message may be locked while its body is read for a receiver that has left, and the end of that lock is
-/// unknown. For the same reason they do not run where the clock steps during a run.
+/// unknown. For the same reason they do not run where the clock steps
+/// during a run, or where reads fail.
 const ORDER_CHECKERS: [Checker; 4] = [
     urgency::lanes_keep_their_order,
     urgency::strict_is_strict,
@@ -106,7 +109,8 @@ const ORDER_CHECKERS: [Checker; 4] = [
 pub fn judge(scenario: &Scenario, entries: &[LogLine]) -> Vec<Violation> {
     let history = History::new(scenario, entries);
     let mut violations: Vec<_> = CHECKERS.iter().flat_map(|check| check(&history)).collect();
-    if scenario.machine.disk_work_ms_max == 0 && !scenario.machine.steps_in_runs {
+    let machine = &scenario.machine;
+    if machine.disk_work_ms_max == 0 && !machine.steps_in_runs && machine.failing_reads_max == 0 {
         violations.extend(ORDER_CHECKERS.iter().flat_map(|check| check(&history)));
     }
     for violation in &mut violations {

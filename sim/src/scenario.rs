@@ -53,6 +53,8 @@ pub struct MachineFaults {
     pub clock_step_ms_max: u64,
     /// Whether the wall clock also steps during a run.
     pub steps_in_runs: bool,
+    /// The largest number of reads that fail one after the other; 0 if none fails.
+    pub failing_reads_max: u64,
     /// Whether steps of the disk fail, alone or together with the power.
     pub disk_errors: bool,
     pub disk_fills: bool,

@@ -183,6 +183,10 @@ async fn storm(world: &Arc<World>, blows: &mpsc::UnboundedSender<Blow>, rng: &mu
         }
     }
     parties.spawn(strike(blows.clone(), scenario.machine, rng.fork()));
+    if scenario.machine.failing_reads_max > 0 {
+        let rng = Rng::with_seed(rng.clone().u64(..) ^ 0xeead5);
+        parties.spawn(fail_reads(blows.clone(), scenario.machine, rng));
+    }
     if scenario.machine.steps_in_runs {
         // A random generator of its own, as above.
         let rng = Rng::with_seed(rng.clone().u64(..) ^ 0xc10c);
@@ -199,6 +203,14 @@ async fn strike(blows: mpsc::UnboundedSender<Blow>, faults: MachineFaults, mut r
         if let Some(blow) = choose(&faults, &mut rng) {
             let _ = blows.send(blow);
         }
+    }
+}
+
+/// Lets reads of the disk fail, at random times.
+async fn fail_reads(blows: mpsc::UnboundedSender<Blow>, faults: MachineFaults, mut rng: Rng) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(rng.u64(1..=faults.every_ms))).await;
+        let _ = blows.send(Blow::FailReads(rng.u64(1..=faults.failing_reads_max)));
     }
 }
 

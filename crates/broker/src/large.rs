@@ -15,9 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::batch::{Batch, Peer};
 use crate::broker::{Broker, ShardStopped};
 use crate::manage::AdminError;
-use crate::reply::{Error, ReceiverReply, Reply};
+use crate::reply::{Error, ReceiverReply, Reply, Unreadable};
 use crate::request::sending::{GiveUpBodies, SendMessages};
 use crate::request::{Answered, Ask, Ticket};
+use crate::shard::patience;
 
 /// The maximum size of a body that is loaded whole.
 pub const WHOLE_BODY_BYTES_MAX: u32 = limits::WHOLE_BODY_BYTES_MAX;
@@ -61,7 +62,8 @@ impl<B: LargeBodies, R: BodyReader> Ways for JournalWays<B, R> {
     }
 
     fn read_range(&self, body: StoredBody, range: Range<u32>) -> Boxed<'static, Result<Bytes, ReadError>> {
-        Box::pin(self.reader.read_range(body, range))
+        let reader = self.reader.clone();
+        Box::pin(async move { patience::read_range(&reader, body, range).await })
     }
 }
 
@@ -237,7 +239,10 @@ impl Broker {
         let read = handle.large.0.read_range(wanted.body, wanted.range);
         let (replies, receiver, token) = (peer.replies.clone(), wanted.receiver, wanted.token);
         tokio::spawn(async move {
-            let bytes = read.await.map_err(|error| error.to_string());
+            let bytes = read.await.map_err(|error| Unreadable {
+                why: error.to_string(),
+                is_passing: matches!(error, ReadError::Io { .. }),
+            });
             let _ = replies.send(vec![Reply::Receiver(ReceiverReply::Range { receiver, token, bytes })]);
         });
     }

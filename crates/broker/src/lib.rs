@@ -36,7 +36,7 @@ pub use peeklock_hubs as hubs;
 pub use peeklock_journal::StoredBody;
 pub use reply::{
     BEHIND_RETRY_AFTER, BodyRest, Delivered, DeliveredBody, DeliveryRun, EntityInfo, Error, Message,
-    ReaderReply, ReceiverReply, Reply, RuleInfo,
+    ReaderReply, ReceiverReply, Reply, RuleInfo, Unreadable,
 };
 pub use request::blobs::StockBlob;
 pub use request::entities::{Found, Listing, Named};

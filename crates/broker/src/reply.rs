@@ -32,6 +32,14 @@ pub enum Reply {
     },
 }
 
+/// The reason why bytes of a large body cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    pub why: String,
+    /// A later attempt may succeed.
+    pub is_passing: bool,
+}
+
 /// A reply for a receiver of messages.
 #[derive(Debug)]
 pub enum ReceiverReply {
@@ -40,7 +48,7 @@ pub enum ReceiverReply {
     Range {
         receiver: ReceiverId,
         token: LockToken,
-        bytes: Result<Bytes, String>,
+        bytes: Result<Bytes, Unreadable>,
     },
     Drained {
         receiver: ReceiverId,

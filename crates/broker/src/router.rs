@@ -18,6 +18,7 @@ use crate::reply::Reply;
 use crate::request::outbox::{Bring, Brought, TransferOutcome, Transferred};
 use crate::request::{Ask, Request, Ticket};
 use crate::shard::Envelope;
+use crate::shard::outgoing::Load;
 
 /// The pause before a retry when the target cannot accept messages.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -33,17 +34,17 @@ pub(crate) struct Router {
     describe: Describe,
 }
 
-/// Messages with their bodies; `None` for a body that cannot be read.
-pub(crate) type Load = Vec<(OutMessage, Option<Bytes>)>;
+/// Messages with their bodies.
+pub(crate) type Loads = Vec<(OutMessage, Load)>;
 
 /// The way of messages from one shard to another.
 pub(crate) struct Route {
     /// A shard has at most one load in flight to another, so this never contains more than one.
-    loads: mpsc::UnboundedSender<Load>,
+    loads: mpsc::UnboundedSender<Loads>,
 }
 
 impl Route {
-    pub(crate) fn bring(&self, load: Load) {
+    pub(crate) fn bring(&self, load: Loads) {
         // The task of the route ends after this sender only. Without it, the messages stay in the outbox.
         let _ = self.loads.send(load);
     }
@@ -98,7 +99,7 @@ impl Router {
         });
     }
 
-    async fn run(&self, source: ShardId, target: ShardId, link: &mut Link, load: Load) {
+    async fn run(&self, source: ShardId, target: ShardId, link: &mut Link, load: Loads) {
         let outcome = loop {
             match self.offer(source, target, link, &load).await {
                 Ok(outcome) => break outcome,
@@ -131,15 +132,20 @@ impl Router {
         source: ShardId,
         target: ShardId,
         link: &mut Link,
-        load: &Load,
+        load: &Loads,
     ) -> Result<TransferOutcome, Delay> {
-        let readable = load.iter().take_while(|(_, body)| body.is_some()).count();
+        let readable = load.iter().take_while(|(_, body)| matches!(body, Load::Body(_))).count();
         let mut outcome = TransferOutcome::default();
         if let Some(batch) = write(source, &load[..readable]) {
             outcome = self.ask(target, link, batch).await?;
         }
-        if let (None, Some((lost, _))) = (&outcome.refused, load.get(readable)) {
-            outcome.refused = Some((lost.number, UNREADABLE.to_owned()));
+        match load.get(readable) {
+            Some((lost, Load::Lost)) if outcome.refused.is_none() => {
+                outcome.refused = Some((lost.number, UNREADABLE.to_owned()));
+            }
+            // The rest stays in the outbox, and its bodies are read again.
+            Some((_, Load::Failed)) => tokio::time::sleep(RETRY_AFTER).await,
+            _ => {}
         }
         Ok(outcome)
     }
@@ -217,7 +223,7 @@ fn unread(message: &OutMessage, error: CopyError, target: ShardId) -> Result<Tra
 }
 
 /// Returns the messages as a batch for their target; `None` if there are none.
-fn write(source: ShardId, load: &[(OutMessage, Option<Bytes>)]) -> Option<Batch> {
+fn write(source: ShardId, load: &[(OutMessage, Load)]) -> Option<Batch> {
     let mut batch = Batch::default();
     let mut messages = batch.messages();
     let mut brought = Vec::with_capacity(load.len());
@@ -225,7 +231,9 @@ fn write(source: ShardId, load: &[(OutMessage, Option<Bytes>)]) -> Option<Batch>
         let OutMessage { number, target, attributes, .. } = message;
         brought.push(Brought { number: *number, target: target.clone(), message: messages.count() });
         let written = messages.add(|out: &mut BytesMut| -> Result<_, std::convert::Infallible> {
-            out.extend_from_slice(body.as_deref().unwrap_or_default());
+            if let Load::Body(body) = body {
+                out.extend_from_slice(body);
+            }
             Ok(Some(attributes.clone()))
         });
         let Ok(()) = written;

@@ -1,10 +1,10 @@
 //! Receivers and the delivery of messages to them.
 
-use peeklock_types::{SequenceNumber, SubQueue, Timestamp};
+use peeklock_types::{CommitGroupNumber, SequenceNumber, SubQueue, Timestamp, limits};
 
 use crate::agenda::Address;
 use crate::engine::{Engine, FACTS_PER_CALL_MAX};
-use crate::message::ReceiverId;
+use crate::message::{ReceiveMode, ReceiverId};
 use crate::output::{Delivery, Drained, Output, Received};
 use crate::queue::{Holder, Queue, SessionSlot};
 use crate::receivers::{Place, Receiver, Receivers};
@@ -44,6 +44,14 @@ impl Engine {
         self.receivers.draining.retain(|&other| other != receiver);
     }
 
+    /// Notes that a delivery with [`Delivery::removes_later`] and a body that is loaded whole has ended: its message was
+    /// removed or returned.
+    pub fn end_removal(&mut self, receiver: ReceiverId) {
+        if let Some(receiver) = self.receivers.by_id.get_mut(&receiver) {
+            receiver.removing_count = receiver.removing_count.saturating_sub(1);
+        }
+    }
+
     pub(crate) fn set_not_after(&mut self, receiver: ReceiverId, not_after: Option<Timestamp>) {
         self.change_receiver(receiver, |receiver| receiver.not_after = not_after);
     }
@@ -64,13 +72,13 @@ impl Engine {
     #[must_use = "more may wait to be handed out"]
     pub fn deliver(&mut self, now: Timestamp, nonces: &mut dyn FnMut() -> u64, out: &mut Output) -> bool {
         self.tick(now, out);
-        let mut budget = FACTS_PER_CALL_MAX;
+        let (mut budget, near_from) = (FACTS_PER_CALL_MAX, self.near_from);
         while budget > 0
             && let Some(address) = self.agenda.next_ready()
         {
             let Some(queue) = self.queues.get_mut(&address.entity) else { continue };
             queue.part_mut(address.sub_queue).noted.ready = false;
-            let mut server = Server { now, address, nonces: &mut *nonces, budget };
+            let mut server = Server { now, address, nonces: &mut *nonces, near_from, budget };
             server.serve(queue, &mut self.receivers, out);
             settle_up(now, queue, &mut self.receivers);
             if address.sub_queue == SubQueue::Main && queue.settings.requires_session {
@@ -94,7 +102,8 @@ impl Engine {
         for id in std::mem::take(&mut self.receivers.draining) {
             let Some(receiver) = self.receivers.by_id.get(&id) else { continue };
             let Some(queue) = self.queues.get(&receiver.address.entity) else { continue };
-            if receiver.credit > 0 && waits_for(now, queue, receiver) {
+            let is_removing = receiver.removing_count > 0;
+            if is_removing || (receiver.credit > 0 && waits_for(now, queue, receiver)) {
                 self.receivers.draining.push(id);
             } else {
                 out.drained.push(Drained { receiver: id, unused_credit: receiver.credit });
@@ -149,6 +158,7 @@ struct Server<'a> {
     now: Timestamp,
     address: Address,
     nonces: &'a mut dyn FnMut() -> u64,
+    near_from: Option<CommitGroupNumber>,
     /// The number of messages that may still be delivered.
     budget: usize,
 }
@@ -244,15 +254,32 @@ impl Server<'_> {
         let has_order = sub_queue == SubQueue::Main && queue.settings.order.is_some();
         let lane =
             if has_order { queue.main.messages.get(number).and_then(|entry| entry.lane) } else { None };
-        let Received { token, message } =
-            queue.hand_out(self.now, sub_queue, number, receiver.mode, nonce, out);
+        let mode = receiver.mode;
+        // A message whose body is in memory must not arrive before an earlier one whose body is not.
+        let removes_later = mode == ReceiveMode::ReceiveAndDelete
+            && (receiver.removing_count > 0 || queue.removes_later(sub_queue, number, self.near_from));
+        let Received { token, message, removes_later } =
+            queue.hand_out(self.now, sub_queue, number, mode, removes_later, nonce, out);
+        if removes_later && message.size_bytes <= limits::WHOLE_BODY_BYTES_MAX {
+            receiver.removing_count += 1;
+        }
         receiver.charge(message.size_bytes);
         if has_order {
             receiver.hold(self.now);
             queue.note_delivery(self.now, number, lane, receiver.is_bounded().then_some(id));
         }
         queue_up(queue, id, receiver);
-        out.deliveries.push(Delivery { entity, sub_queue, receiver: id, token, message });
+        let in_session = matches!(receiver.place, Place::Session(_));
+        let receiver = id;
+        out.deliveries.push(Delivery {
+            entity,
+            sub_queue,
+            receiver,
+            token,
+            message,
+            removes_later,
+            in_session,
+        });
         self.budget -= 1;
     }
 }

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use peeklock_filter::Cost;
 use peeklock_types::{
-    EntityKind, EntityName, LockToken, Placement, SequenceNumber, SessionId, StoredBody, SubQueue, Timestamp,
+    CommitGroupNumber, EntityKind, EntityName, LockToken, Placement, SequenceNumber, SessionId, StoredBody,
+    SubQueue, Timestamp,
 };
 
 use crate::agenda::Agenda;
@@ -45,6 +46,8 @@ pub struct Engine {
     pub(crate) filter_cost: Cost,
     pub(crate) shared: Shared,
     pub(crate) standalone_scan: Option<StandaloneScan>,
+    /// The first commit group whose bodies are certainly in memory; `None` if all bodies are.
+    pub(crate) near_from: Option<CommitGroupNumber>,
 }
 
 impl Engine {
@@ -52,6 +55,13 @@ impl Engine {
     pub fn new(placement: Placement) -> Self {
         let transfers = Transfers { placement, ..Transfers::default() };
         Engine { transfers, ..Engine::default() }
+    }
+
+    /// Notes that the bodies in the commit groups from `group` on are in memory, and others may not be. A message that a
+    /// receiver deletes must not be gone before its body was read, so the delivery of another one only locks it: see
+    /// [`Delivery::removes_later`](crate::Delivery::removes_later).
+    pub fn set_near_from(&mut self, group: CommitGroupNumber) {
+        self.near_from = Some(group);
     }
 
     /// Enqueues a batch, all or nothing. Duplicates are dropped if the queue detects them.

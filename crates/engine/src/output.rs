@@ -55,9 +55,14 @@ pub struct Delivery {
     pub entity: EntityId,
     pub sub_queue: SubQueue,
     pub receiver: ReceiverId,
-    /// The lock token under peek-lock; under receive-and-delete only an id of the delivery.
+    /// The lock token under peek-lock, and of a delivery that removes its message later; else only an id of the delivery.
     pub token: LockToken,
     pub message: Message,
+    /// Under receive-and-delete: the message is only locked, because its body must be read from the disk first. The caller
+    /// completes it when the body was read, and delivers it when that is durable.
+    pub removes_later: bool,
+    /// Whether the receiver holds the session of the message.
+    pub in_session: bool,
 }
 
 /// A deferred message that was received by its sequence number.
@@ -65,6 +70,8 @@ pub struct Delivery {
 pub struct Received {
     pub token: LockToken,
     pub message: Message,
+    /// See [`Delivery::removes_later`].
+    pub removes_later: bool,
 }
 
 /// A drain has finished, and `unused_credit` was returned.

@@ -31,6 +31,8 @@ pub(crate) struct Receiver {
     pub(crate) not_after: Option<Timestamp>,
     /// Whether the receiver is in the list of receivers that request messages.
     pub(crate) asking: bool,
+    /// Deliveries that will remove their message when its body was read.
+    pub(crate) removing_count: u32,
     pub(crate) place: Place,
     /// The limit of unsettled messages, if there is one.
     bound: Option<Bound>,
@@ -75,6 +77,7 @@ impl Receiver {
             window_bytes: 0,
             not_after: None,
             asking: false,
+            removing_count: 0,
             place,
             bound: None,
         }

@@ -201,10 +201,11 @@ impl Engine {
         nonce: u64,
         out: &mut Output,
     ) -> Result<Vec<Received>, Error> {
+        let near_from = self.near_from;
         self.command(now, entity, |queue| {
             queue.check_address(sub_queue)?;
             let slot = queue.held_slot(now, sub_queue, hold)?;
-            queue.receive_deferred(now, sub_queue, numbers, mode, slot, nonce, out)
+            queue.receive_deferred(now, sub_queue, numbers, mode, slot, near_from, nonce, out)
         })
     }
 
@@ -274,6 +275,24 @@ impl Engine {
     ) -> usize {
         out.closed.push(Closed { receiver, reason });
         self.detach(now, receiver, max, out)
+    }
+
+    /// Ends the receiver's hold on its session, because the broker cannot deliver one of the messages now. The messages
+    /// that are locked in it return, and their deliveries do not count. The receiver is closed. Returns whether the receiver
+    /// holds a session.
+    pub fn let_go(&mut self, now: Timestamp, id: ReceiverId, out: &mut Output) -> bool {
+        let Some(receiver) = self.receivers.by_id.get(&id) else { return false };
+        let Place::Session(slot) = receiver.place else { return false };
+        let entity = receiver.address.entity;
+        let Some(queue) = self.queues.get_mut(&entity) else { return false };
+        let session = queue.main.messages.sessions().get(slot);
+        let locked: Vec<_> = session.map(|session| session.locked().collect()).unwrap_or_default();
+        for number in locked {
+            let (sub_queue, sequence_number) = (SubQueue::Main, SequenceNumber(number));
+            queue.record_end(now, Fact::Released { entity, sub_queue, sequence_number }, out);
+        }
+        self.close_receiver(now, id, CloseReason::SessionLockLost, FACTS_PER_CALL_MAX, out);
+        true
     }
 
     /// Prepares the state after recovery. The caller calls it once. The receivers that held sessions are gone: the

@@ -287,6 +287,16 @@ impl Forge {
         self.add(Event::Renewed { request, answer: Answer::Done, until_ms });
     }
 
+    /// Attaches a receiver, on a connection of the same number.
+    pub(super) fn attached(&mut self, link: u32) {
+        let run = self.run;
+        self.add(Event::Attaching { link, queue: 0, part: Part::Main, run, connection: link });
+    }
+
+    pub(super) fn broken(&mut self, connection: u32) {
+        self.add(Event::Broken { connection });
+    }
+
     pub(super) fn deleting(&mut self, credit: u32) {
         self.request += 1;
         let request = self.request;

@@ -102,6 +102,7 @@ impl Scenario {
         }
         strain::add(seed, &mut scenario);
         strain::step_clock(seed, &mut scenario);
+        strain::fail_reads(seed, &mut scenario);
         scenario
     }
 }
@@ -333,6 +334,7 @@ fn machine(rng: &mut Rng) -> MachineFaults {
         every_ms: pick(rng, &[1_000, 5_000, 20_000], 10_000),
         clock_step_ms_max: pick(rng, &[0, 0, 500, 20_000], 0),
         steps_in_runs: false,
+        failing_reads_max: 0,
         disk_errors: one_in(rng, 3),
         disk_fills: one_in(rng, 4),
         disk_stall_ms_max: pick(rng, &[0, 0, 500, 10_000], 0),

@@ -44,6 +44,15 @@ pub(super) fn step_clock(seed: u64, scenario: &mut Scenario) {
     scenario.machine.steps_in_runs = scenario.machine.clock_step_ms_max > 0 && rng.bool();
 }
 
+/// Lets reads of the disk fail for a while, in one world in three. Bodies are then read from the disk soon.
+pub(super) fn fail_reads(seed: u64, scenario: &mut Scenario) {
+    let rng = &mut Rng::with_seed(seed ^ 0xeead5);
+    if one_in(rng, 3) {
+        scenario.machine.failing_reads_max = pick(rng, &[3, 12, 40], 12);
+        scenario.wal.hot_cache_bytes = 4 << 10;
+    }
+}
+
 /// Adds more readers without an owner level than permitted, which retry again and again.
 fn throng(rng: &mut Rng, hub: &mut Hub) {
     let reader = |rng: &mut Rng| HubReader {

@@ -14,22 +14,22 @@ mod sessions;
 mod settling;
 mod transactions;
 
-use peeklock_engine::EntityId;
+use peeklock_engine::{EntityId, Received};
 use peeklock_journal::Log;
-use peeklock_types::{EntityName, LockToken, Timestamp, limits};
+use peeklock_types::{EntityName, SubQueue, Timestamp, limits};
 
 use crate::batch::{Batch, PeerId};
 use crate::reply::{Error, Message};
 use crate::request::{Answered, Ask, Asked, Request, Ticket};
-use crate::shard::outgoing::Effect;
+use crate::shard::outgoing::{Effect, FoundMessage};
 use crate::shard::{Failure, Shard};
 
 pub use blob_budget::BLOB_BYTES_MAX;
 pub(crate) use blob_budget::{BlobBudget, BlobShare};
 pub(crate) use entities::missing;
 
-/// Messages with their locks, in the engine's form.
-type FoundMessages = Vec<(Option<LockToken>, peeklock_engine::Message)>;
+/// Messages for one answer.
+type FoundMessages = Vec<FoundMessage>;
 
 impl<L: Log> Shard<L> {
     pub(crate) fn execute(
@@ -107,6 +107,21 @@ impl<L: Log> Shard<L> {
 
     fn entity(&self, name: EntityName) -> Result<EntityId, Error> {
         self.state.engine.find(&name).ok_or_else(|| missing(name))
+    }
+}
+
+/// Returns a message of an answer, without a lock.
+fn shown(message: peeklock_engine::Message) -> FoundMessage {
+    FoundMessage { token: None, sub_queue: SubQueue::Main, message, removes_later: false }
+}
+
+/// Returns a message of an answer that was received from a sub-queue.
+fn received(sub_queue: SubQueue) -> impl Fn(Received) -> FoundMessage {
+    move |Received { token, message, removes_later }| FoundMessage {
+        token: Some(token),
+        sub_queue,
+        message,
+        removes_later,
     }
 }
 

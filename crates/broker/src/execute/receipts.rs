@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use peeklock_engine::{EntityId, NewBody, Received};
 use peeklock_journal::Log;
-use peeklock_types::{EntityKind, EntityName, LockToken, Timestamp, limits};
+use peeklock_types::{EntityKind, EntityName, LockToken, SubQueue, Timestamp, limits};
 
 use super::entities::show;
-use super::first_of;
 use super::sending::New;
+use super::{first_of, received, shown};
 use crate::batch::{Batch, PeerId};
 use crate::reply::{EntityInfo, Error};
 use crate::request::entities::Create;
@@ -51,13 +51,13 @@ impl<L: Log> Shard<L> {
                 let entity = shard.entity(name)?;
                 let (engine, out) = (&mut shard.state.engine, &mut shard.output);
                 let taken = engine.take_messages(now, entity, count_max, hidden_for, &mut nonce, out)?;
-                Ok((entity, taken.into_iter().map(|taken| (Some(taken.token), taken.message)).collect()))
+                Ok((entity, taken.into_iter().map(received(SubQueue::Main)).collect()))
             }),
             ReceiptRequest::PeekWaiting(asked) => {
                 self.answer_messages(peer, asked, |shard, PeekWaiting { name, count_max }| {
                     let entity = shard.entity(name)?;
                     let found = shard.state.engine.peek_waiting(now, entity, count_max)?;
-                    Ok((entity, first_of(found).map(|message| (None, message)).collect()))
+                    Ok((entity, first_of(found).map(shown).collect()))
                 });
             }
             ReceiptRequest::DeleteMessage(asked) => {

@@ -4,7 +4,7 @@ use peeklock_engine::{Attached, SessionWish};
 use peeklock_journal::Log;
 use peeklock_types::{SubQueue, Timestamp, limits};
 
-use super::first_of;
+use super::{first_of, received, shown};
 use crate::batch::PeerId;
 use crate::request::Asked;
 use crate::request::receiving::{
@@ -31,7 +31,7 @@ impl<L: Log> Shard<L> {
                     Some(session) => engine.peek_session(entity, &session, from, count_max)?,
                     None => engine.peek(entity, sub_queue, from, count_max)?,
                 };
-                Ok((entity, first_of(found).map(|message| (None, message)).collect()))
+                Ok((entity, first_of(found).map(shown).collect()))
             }),
             ReceivingRequest::ReceiveDeferred(asked) => {
                 self.answer_messages(peer, asked, |shard, request| {
@@ -48,7 +48,7 @@ impl<L: Log> Shard<L> {
                         nonce(),
                         out,
                     )?;
-                    Ok((entity, found.into_iter().map(|found| (Some(found.token), found.message)).collect()))
+                    Ok((entity, found.into_iter().map(received(sub_queue)).collect()))
                 })
             }
             ReceivingRequest::Credit(credit) => self.set_credit(credit),

@@ -77,7 +77,7 @@ impl<L: Log> Shard<L> {
         if damaged.is_empty() {
             return Ok(());
         }
-        for Damaged { body, receiver, why } in damaged {
+        for Damaged { body, receiver, removes_later, why } in damaged {
             let LiveBody { entity, sequence_number, size_bytes, .. } = body;
             if !self.lose_body(&body, &why) && self.state.engine.message_is_gone(entity, sequence_number) {
                 // Under receive-and-delete, the message was removed before its body was read.
@@ -88,12 +88,8 @@ impl<L: Log> Shard<L> {
                 );
                 self.damage.messages.fetch_add(1, Ordering::Relaxed);
             }
-            if let Some(receiver) = receiver
-                && self.receivers.uncount_delivery(receiver)
-            {
-                let credit = self.state.engine.credit(receiver);
-                self.state.engine.set_credit(receiver, credit.saturating_add(1));
-                self.state.engine.add_window(receiver, size_bytes.into());
+            if let Some(receiver) = receiver {
+                self.end_failed(receiver, size_bytes, removes_later);
             }
         }
         let now = self.read_clock();

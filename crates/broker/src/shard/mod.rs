@@ -17,6 +17,7 @@ mod receivers;
 pub(crate) mod state;
 mod step;
 mod transfers;
+mod unread;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub use damage::Damage;
 use held::{Cleanup, HeldEffects};
 use receivers::Receivers;
 use transfers::Transfers;
+use unread::UnreadLocks;
 
 /// The size from which a group is appended before more is added to it.
 const GROUP_BYTES_MAX: usize = 1024 * 1024;
@@ -104,6 +106,7 @@ pub(crate) struct Shard<L: Log> {
     pub(crate) sampled_at: Timestamp,
     /// The steps of the clock that the state has followed.
     stepped: Duration,
+    unread: UnreadLocks,
     pub(crate) damage: Arc<DamageCounts>,
     pub(crate) blob_share: BlobShare,
 }
@@ -148,6 +151,7 @@ impl<L: Log> Shard<L> {
             held: HeldEffects::default(),
             sampled_at: Timestamp::ZERO,
             stepped: Duration::ZERO,
+            unread: UnreadLocks::default(),
             damage,
             blob_share,
             log,
@@ -189,6 +193,7 @@ impl<L: Log> Shard<L> {
     async fn serve(&mut self) -> Result<(), Failure> {
         let Moment { now, stepped } = self.clock.read();
         self.stepped = stepped;
+        self.state.engine.set_near_from(self.appending.durable().next());
         self.state.engine.wake(now, &mut self.output);
         self.collect();
         self.deliver_and_append(now)?;
@@ -201,8 +206,8 @@ impl<L: Log> Shard<L> {
         let mut moves = self.clock.moves();
         while open || self.held.is_holding() || self.outgoing.is_reading() || !waiting.is_empty() {
             let is_free = self.appending.has_room();
-            let deadline =
-                self.state.engine.next_deadline().filter(|_| is_free).map(|at| self.clock.instant(at));
+            let deadline = self.state.engine.next_deadline().map(|at| self.clock.instant(at));
+            let deadline = [deadline, self.unread.next()].into_iter().flatten().min().filter(|_| is_free);
             tokio::select! {
                 biased;
                 result = self.log.durable(self.appending.durable()), if self.appending.is_waiting() => self.on_durable(result?)?,
@@ -241,6 +246,8 @@ impl<L: Log> Shard<L> {
             }
             self.give_back()?;
             self.set_damaged_aside()?;
+            self.remove_read()?;
+            self.return_unread()?;
             self.outgoing.flush();
         }
         Ok(())
@@ -263,6 +270,7 @@ impl<L: Log> Shard<L> {
     /// Decides the waiting batches, as long as the log accepts them.
     fn round(&mut self, waiting: &mut VecDeque<Envelope>) -> Result<(), Failure> {
         let now = self.read_clock();
+        self.release_unread(now);
         self.state.engine.tick(now, &mut self.output);
         self.collect();
         if self.group.size_bytes() >= GROUP_BYTES_MAX {
@@ -427,6 +435,8 @@ impl<L: Log> Shard<L> {
 
     fn on_durable(&mut self, watermark: CommitGroupNumber) -> Result<(), Failure> {
         self.appending.set_durable(watermark);
+        // The bodies of groups that are not durable yet are in memory until their effects are released.
+        self.state.engine.set_near_from(watermark.next());
         self.release();
         // Readers whose runs are now durable can get more.
         self.serve_readers();

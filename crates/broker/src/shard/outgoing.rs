@@ -9,8 +9,8 @@ use bytes::Bytes;
 use peeklock_engine::{Closed, Delivery, EntityId, HeadChange, LiveBody, OutMessage, ReceiverId};
 use peeklock_hubs::{ReaderEnd, Run};
 use peeklock_journal::{BodyReader, Poisoned, ReadError, StoredBody};
-use peeklock_types::{LockToken, ShardId};
-use rustc_hash::FxHashMap;
+use peeklock_types::{LockToken, ShardId, SubQueue};
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -30,6 +30,8 @@ pub(crate) enum Effect {
     },
     /// Consecutive deliveries to one receiver.
     Deliveries(Vec<Delivery>),
+    /// Deliveries to one receiver whose messages were removed after their bodies were read.
+    Removed(Vec<(Delivery, DeliveredBody)>),
     Drained(ReceiverId),
     ReaderDrained(ReceiverId),
     Head(HeadChange),
@@ -50,7 +52,7 @@ pub(crate) enum Effect {
         peer: PeerId,
         ticket: u64,
         entity: EntityId,
-        messages: Vec<(Option<LockToken>, peeklock_engine::Message)>,
+        messages: Vec<FoundMessage>,
         /// Builds the answer of the ticket's type.
         answer: fn(ticket: u64, Vec<Message>) -> Answer,
     },
@@ -66,7 +68,7 @@ impl Effect {
                 messages.filter(|message| !is_large(message.size_bytes)).map(stored).collect()
             }
             Effect::Messages { messages, .. } => {
-                messages.iter().map(|(_, message)| stored(message)).collect()
+                messages.iter().map(|found| stored(&found.message)).collect()
             }
             Effect::Transfer { messages, .. } => {
                 let body =
@@ -74,6 +76,7 @@ impl Effect {
                 messages.iter().map(body).collect()
             }
             Effect::Answer { .. }
+            | Effect::Removed(_)
             | Effect::Drained(_)
             | Effect::ReaderDrained(_)
             | Effect::Head(_)
@@ -82,6 +85,39 @@ impl Effect {
             | Effect::Run(_) => Vec::new(),
         }
     }
+}
+
+/// A message that is not delivered on a link.
+#[derive(Debug)]
+pub(crate) struct FoundMessage {
+    /// The lock token; `None` for a message that is only shown.
+    pub(crate) token: Option<LockToken>,
+    pub(crate) sub_queue: SubQueue,
+    pub(crate) message: peeklock_engine::Message,
+    /// See [`Delivery::removes_later`].
+    pub(crate) removes_later: bool,
+}
+
+/// The lock of a message whose body cannot be read now.
+pub(crate) struct Unread {
+    pub(crate) entity: EntityId,
+    pub(crate) sub_queue: SubQueue,
+    pub(crate) token: LockToken,
+    pub(crate) message: peeklock_engine::Message,
+    /// The receiver of the failed delivery.
+    pub(crate) receiver: Option<ReceiverId>,
+    pub(crate) removes_later: bool,
+}
+
+/// What waits for the removal of messages whose bodies were read.
+pub(crate) enum Read {
+    Delivery(Delivery, DeliveredBody),
+    /// The answer with messages of one sub-queue.
+    Answer {
+        peer: PeerId,
+        answer: Answer,
+        removed: Vec<(EntityId, SubQueue, LockToken)>,
+    },
 }
 
 /// Returns whether the transfer is one large message. A large message is always transferred alone.
@@ -105,6 +141,11 @@ pub(crate) struct Outgoing<R> {
     started: u64,
     undeliverable: Vec<Delivery>,
     damaged: Vec<Damaged>,
+    unread: Vec<Unread>,
+    read: Vec<Read>,
+    /// Receivers with an unread message of their session, until they are closed: no later message of the session may
+    /// overtake it.
+    cut_off: FxHashSet<ReceiverId>,
     holds: Holds,
 }
 
@@ -124,12 +165,35 @@ pub(crate) struct Damaged {
     pub(crate) body: LiveBody,
     /// The receiver of the failed delivery.
     pub(crate) receiver: Option<ReceiverId>,
+    /// See [`Delivery::removes_later`].
+    pub(crate) removes_later: bool,
     pub(crate) why: String,
 }
 
 fn live(entity: EntityId, message: &peeklock_engine::Message) -> LiveBody {
     let (sequence_number, place, size_bytes) = (message.sequence_number, message.body, message.size_bytes);
     LiveBody { entity, sequence_number, place, size_bytes }
+}
+
+/// A message body for another shard.
+#[derive(Clone, Debug)]
+pub(crate) enum Load {
+    Body(Bytes),
+    /// The body can never be read.
+    Lost,
+    /// The disk has failed; a retry may succeed.
+    Failed,
+}
+
+impl From<Body> for Load {
+    /// An empty body marks a message that has lost its body; stored messages are never empty.
+    fn from(body: Body) -> Self {
+        match body {
+            Body::Found(bytes) if !bytes.is_empty() => Load::Body(bytes),
+            Body::Found(_) | Body::Damaged(_) => Load::Lost,
+            Body::Failed => Load::Failed,
+        }
+    }
 }
 
 /// The result of a read.
@@ -146,16 +210,6 @@ enum Fetched {
     Read(Body),
     /// The body stays in the journal, and the peer reads it range by range.
     Large,
-}
-
-impl Body {
-    /// Returns the bytes. An empty body marks a message that has lost its body; stored messages are never empty.
-    fn whole(self) -> Option<Bytes> {
-        match self {
-            Body::Found(bytes) if !bytes.is_empty() => Some(bytes),
-            Body::Found(_) | Body::Damaged(_) | Body::Failed => None,
-        }
-    }
 }
 
 /// Reads the bodies. An unreadable body must not delay the delivery of the others.
@@ -206,6 +260,9 @@ impl<R: BodyReader> Outgoing<R> {
             started: 0,
             undeliverable: Vec::new(),
             damaged: Vec::new(),
+            unread: Vec::new(),
+            read: Vec::new(),
+            cut_off: FxHashSet::default(),
             holds: Holds::default(),
         }
     }
@@ -230,14 +287,29 @@ impl<R: BodyReader> Outgoing<R> {
         std::mem::take(&mut self.damaged)
     }
 
+    /// Takes the deliveries and answers whose bodies were read. The caller removes their messages.
+    pub(crate) fn take_read(&mut self) -> Vec<Read> {
+        std::mem::take(&mut self.read)
+    }
+
+    /// Takes the locks of messages whose bodies cannot be read now. The caller returns the messages to their queues.
+    pub(crate) fn take_unread(&mut self) -> Vec<Unread> {
+        std::mem::take(&mut self.unread)
+    }
+
+    /// Resumes the deliveries to a receiver that is not closed.
+    pub(crate) fn resume(&mut self, receiver: ReceiverId) {
+        self.cut_off.remove(&receiver);
+    }
+
     /// Passes on durable effects. Call [`Outgoing::flush`] after the last one of a round.
     pub(crate) fn release(&mut self, effects: Vec<Effect>) {
         let mut in_order = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Answer { peer, answer } => self.push(peer, Reply::Answer(answer)),
-                // The end of a reader does not wait for message bodies of others.
-                Effect::ReaderEnded { .. } => self.emit(effect, &mut std::iter::empty()),
+                // The end of a reader does not wait for message bodies of others, and removed messages have their bodies.
+                Effect::ReaderEnded { .. } | Effect::Removed(_) => self.emit(effect, &mut std::iter::empty()),
                 other if self.waiting.is_empty() && in_order.is_empty() => {
                     if let Some(missed) = self.emit_from_memory(other) {
                         in_order.push(missed);
@@ -277,7 +349,7 @@ impl<R: BodyReader> Outgoing<R> {
             }
         }
         let rest = if bodies.len() < run.len() { run.split_off(bodies.len()) } else { Vec::new() };
-        self.pass_on(run, bodies);
+        self.pass_on_read(run, bodies);
         (!rest.is_empty()).then_some(Effect::Deliveries(rest))
     }
 
@@ -331,6 +403,7 @@ impl<R: BodyReader> Outgoing<R> {
         match effect {
             Effect::Answer { peer, answer } => self.push(peer, Reply::Answer(answer)),
             Effect::Closed(Closed { receiver, reason }) => {
+                self.cut_off.remove(&receiver);
                 self.push_to_receiver(receiver, ReceiverReply::Closed { receiver, reason })
             }
             Effect::Transfer { target, mut messages } if large_one(&messages) => {
@@ -341,7 +414,7 @@ impl<R: BodyReader> Outgoing<R> {
                 }
             }
             Effect::Transfer { target, messages } => {
-                let messages = messages.into_iter().zip(bodies.map(Body::whole)).collect();
+                let messages = messages.into_iter().zip(bodies.map(Load::from)).collect();
                 let (router, shard) = (&self.router, self.shard);
                 self.routes.entry(target).or_insert_with(|| router.route(shard, target)).bring(messages);
             }
@@ -366,21 +439,46 @@ impl<R: BodyReader> Outgoing<R> {
                 });
                 self.deliver(run, fetched);
             }
+            Effect::Removed(run) => {
+                let (deliveries, bodies) = run.into_iter().unzip();
+                self.pass_on(deliveries, bodies);
+            }
             Effect::Messages { peer, ticket, entity, messages, answer } => {
-                let mut found = Vec::with_capacity(messages.len());
-                for ((token, message), body) in messages.into_iter().zip(bodies) {
-                    match body {
-                        Body::Found(body) => {
+                let (mut found, mut removed) = (Vec::with_capacity(messages.len()), Vec::new());
+                for (wanted, body) in messages.into_iter().zip(bodies) {
+                    let FoundMessage { token, sub_queue, message, removes_later } = wanted;
+                    match (body, token) {
+                        (Body::Found(body), _) => {
                             let rest = is_large(message.size_bytes).then(|| self.rest_of(&message));
+                            removed.extend(
+                                token.filter(|_| removes_later).map(|token| (entity, sub_queue, token)),
+                            );
                             found.push(Message { token, message, body, rest });
                         }
-                        Body::Damaged(why) => {
-                            self.damaged.push(Damaged { body: live(entity, &message), receiver: None, why });
+                        (Body::Damaged(why), _) => {
+                            let body = live(entity, &message);
+                            self.damaged.push(Damaged { body, receiver: None, removes_later: false, why });
                         }
-                        Body::Failed => {}
+                        (Body::Failed, Some(token)) => {
+                            let receiver = None;
+                            self.unread.push(Unread {
+                                entity,
+                                sub_queue,
+                                token,
+                                message,
+                                receiver,
+                                removes_later,
+                            });
+                        }
+                        (Body::Failed, None) => {}
                     }
                 }
-                self.push(peer, Reply::Answer(answer(ticket, found)));
+                let answer = answer(ticket, found);
+                if removed.is_empty() {
+                    self.push(peer, Reply::Answer(answer));
+                } else {
+                    self.read.push(Read::Answer { peer, answer, removed });
+                }
             }
         }
     }
@@ -389,19 +487,45 @@ impl<R: BodyReader> Outgoing<R> {
     fn deliver(&mut self, run: Vec<Delivery>, fetched: impl Iterator<Item = Fetched>) {
         let (mut deliveries, mut bodies) = (Vec::with_capacity(run.len()), Vec::with_capacity(run.len()));
         for (delivery, body) in run.into_iter().zip(fetched) {
+            if !self.cut_off.is_empty() && self.cut_off.contains(&delivery.receiver) {
+                // It returns with its session.
+                continue;
+            }
             let body = match body {
                 Fetched::Large => DeliveredBody::Large(self.holds.take(delivery.message.body)),
                 Fetched::Read(Body::Found(body)) => DeliveredBody::Whole(body),
                 Fetched::Read(Body::Damaged(why)) => {
                     let body = live(delivery.entity, &delivery.message);
-                    self.damaged.push(Damaged { body, receiver: Some(delivery.receiver), why });
+                    let (receiver, removes_later) = (Some(delivery.receiver), delivery.removes_later);
+                    self.damaged.push(Damaged { body, receiver, removes_later, why });
                     continue;
                 }
-                // The message stays locked until the lock expires.
-                Fetched::Read(Body::Failed) => continue,
+                Fetched::Read(Body::Failed) => {
+                    if delivery.in_session {
+                        self.cut_off.insert(delivery.receiver);
+                    }
+                    let Delivery { entity, sub_queue, receiver, token, message, removes_later, .. } =
+                        delivery;
+                    let receiver = Some(receiver);
+                    self.unread.push(Unread { entity, sub_queue, token, message, receiver, removes_later });
+                    continue;
+                }
             };
             deliveries.push(delivery);
             bodies.push(body);
+        }
+        self.pass_on_read(deliveries, bodies);
+    }
+
+    /// Passes on deliveries whose bodies were read, except those whose message must be removed first.
+    fn pass_on_read(&mut self, mut deliveries: Vec<Delivery>, mut bodies: Vec<DeliveredBody>) {
+        if deliveries.iter().any(|delivery| delivery.removes_later) {
+            let waits = |body: &DeliveredBody| matches!(body, DeliveredBody::Whole(_));
+            let all = deliveries.into_iter().zip(bodies);
+            let (later, now): (Vec<_>, Vec<_>) =
+                all.partition(|(delivery, body)| delivery.removes_later && waits(body));
+            self.read.extend(later.into_iter().map(|(delivery, body)| Read::Delivery(delivery, body)));
+            (deliveries, bodies) = now.into_iter().unzip();
         }
         self.pass_on(deliveries, bodies);
     }
@@ -409,6 +533,10 @@ impl<R: BodyReader> Outgoing<R> {
     /// Passes a run of deliveries to the peer of their receiver.
     fn pass_on(&mut self, deliveries: Vec<Delivery>, bodies: Vec<DeliveredBody>) {
         let Some(receiver) = deliveries.first().map(|delivery| delivery.receiver) else { return };
+        if self.cut_off.contains(&receiver) {
+            // The messages have returned to their session.
+            return;
+        }
         if self.peers.contains_key(&PeerId::of(receiver)) {
             let run = DeliveryRun::new(self.shard, receiver, deliveries, bodies);
             self.push_to_receiver(receiver, ReceiverReply::Deliveries(run));

@@ -106,6 +106,11 @@ impl Receivers {
         delivered.map(|delivered| delivered.count = delivered.count.saturating_sub(1)).is_some()
     }
 
+    /// Returns whether the receiver of a delivery is still attached.
+    pub(crate) fn is_attached(&self, receiver: ReceiverId) -> bool {
+        self.delivered.contains_key(&receiver)
+    }
+
     /// Returns the remaining credit of a running limit.
     pub(crate) fn credit_upto(&self, receiver: ReceiverId, limit: u64) -> u32 {
         let delivered = self.delivered.get(&receiver).map_or(0, |delivered| delivered.count);

@@ -13,3 +13,4 @@ mod sessions;
 mod shard;
 mod step;
 mod topics;
+mod unread;

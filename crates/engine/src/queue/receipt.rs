@@ -247,7 +247,7 @@ impl Queue {
         let messages = &self.main.messages;
         let entry = messages.get(sequence_number).expect("the fact has just found the message");
         let message = messages.view(sequence_number, &entry);
-        Received { token: LockToken::new(sequence_number, nonce), message }
+        Received { token: LockToken::new(sequence_number, nonce), message, removes_later: false }
     }
 
     /// Deletes all messages except the dead letters, including locked ones. Returns their number.

@@ -1,4 +1,6 @@
-use peeklock_types::{LockToken, SequenceNumber, SessionId, SubQueue, Timestamp, limits};
+use std::time::Duration;
+
+use peeklock_types::{CommitGroupNumber, LockToken, SequenceNumber, SessionId, SubQueue, Timestamp, limits};
 
 use super::{Queue, SessionSlot};
 use crate::error::Error;
@@ -6,38 +8,62 @@ use crate::fact::Fact;
 use crate::message::{Message, MessageState, ReceiveMode, check_count};
 use crate::output::{Output, Received};
 
+/// The longest time from the delivery of a message under receive-and-delete to its removal: a large body is read while its
+/// peer receives it. A restart limits the lock to the lock duration.
+const REMOVAL_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
 impl Queue {
     /// Delivers an unlocked message that the caller has just found.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "time and nonce are arguments, beside those of the receiver"
+    )]
     pub(crate) fn hand_out(
         &mut self,
         now: Timestamp,
         sub_queue: SubQueue,
         sequence_number: SequenceNumber,
         mode: ReceiveMode,
+        removes_later: bool,
         nonce: u64,
         out: &mut Output,
     ) -> Received {
-        self.note_start(now, sub_queue, sequence_number, mode, out);
+        let locks = mode == ReceiveMode::PeekLock || removes_later;
+        let fact_mode = if locks { ReceiveMode::PeekLock } else { mode };
+        self.note_start(now, sub_queue, sequence_number, fact_mode, out);
         let entity = self.entity;
         let messages = &self.part(sub_queue).messages;
         let entry = messages.get(sequence_number).expect("the caller has just found the message");
         let session = entry.session.and_then(|slot| messages.holder(slot));
-        let fact = match mode {
+        let fact = match fact_mode {
             ReceiveMode::PeekLock => {
                 // In a session the session lock applies, which may be renewed and may end early.
-                let until =
-                    if session.is_some() { Timestamp::MAX } else { now + self.settings.lock_duration };
+                let lasts = if removes_later { REMOVAL_TIME_MAX } else { self.settings.lock_duration };
+                let until = if session.is_some() { Timestamp::MAX } else { now + lasts };
                 Fact::Locked { entity, sub_queue, sequence_number, nonce, until }
             }
             ReceiveMode::ReceiveAndDelete => Fact::Completed { entity, sub_queue, sequence_number },
         };
         let mut message = messages.view(sequence_number, &entry);
         message.end_receipt();
-        if let Fact::Locked { until, .. } = fact {
+        if let Fact::Locked { until, .. } = fact
+            && !removes_later
+        {
             message.locked_until = Some(session.map_or(until, |holder| holder.until));
         }
         self.record(fact, out);
-        Received { token: LockToken::new(sequence_number, nonce), message }
+        Received { token: LockToken::new(sequence_number, nonce), message, removes_later }
+    }
+
+    /// Returns whether a delivery under receive-and-delete must lock the message until its body was read.
+    pub(crate) fn removes_later(
+        &self,
+        sub_queue: SubQueue,
+        number: SequenceNumber,
+        near_from: Option<CommitGroupNumber>,
+    ) -> bool {
+        let body = self.part(sub_queue).messages.get(number).map(|entry| entry.body);
+        near_from.is_some_and(|near_from| body.is_some_and(|body| body.group() < Some(near_from)))
     }
 
     /// Locks an unlocked message of the main queue that the caller has just found, for a time that the caller
@@ -66,6 +92,7 @@ impl Queue {
         numbers: &[SequenceNumber],
         mode: ReceiveMode,
         held: Option<SessionSlot>,
+        near_from: Option<CommitGroupNumber>,
         nonce: u64,
         out: &mut Output,
     ) -> Result<Vec<Received>, Error> {
@@ -81,7 +108,11 @@ impl Queue {
         if numbers.len() > 1 && size_bytes > limits::ANSWER_SIZE_BYTES_MAX {
             return Err(Error::TooMuch { size_bytes });
         }
-        let hand_out = |&number| self.hand_out(now, sub_queue, number, mode, nonce, out);
+        let deletes = mode == ReceiveMode::ReceiveAndDelete;
+        let hand_out = |&number| {
+            let removes_later = deletes && self.removes_later(sub_queue, number, near_from);
+            self.hand_out(now, sub_queue, number, mode, removes_later, nonce, out)
+        };
         Ok(numbers.iter().map(hand_out).collect())
     }
 

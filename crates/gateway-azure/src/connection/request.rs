@@ -32,6 +32,8 @@ pub(crate) enum SendWaiter {
 pub(crate) enum SettleWaiter {
     /// The answer mirrors the outcome that the receiver sent.
     Delivery(LinkNumber, DeliveryId, Mirror),
+    /// The last part of a large message, which leaves when the message is removed.
+    Removal(LinkNumber),
     Nobody,
 }
 
@@ -188,6 +190,7 @@ impl SettleWaiter {
     fn parts(self) -> Parts {
         match self {
             SettleWaiter::Nobody => Parts::of_number(0, 0),
+            SettleWaiter::Removal(link) => Parts::of_link(5, link),
             SettleWaiter::Delivery(link, id, mirror) => {
                 let kind = match mirror {
                     Mirror::Accepted => 1,
@@ -206,6 +209,7 @@ impl SettleWaiter {
             2 => Mirror::Modified,
             3 => Mirror::Rejected,
             4 => Mirror::Released,
+            5 => return SettleWaiter::Removal(parts.link),
             _ => return SettleWaiter::Nobody,
         };
         SettleWaiter::Delivery(parts.link, DeliveryId(parts.low), mirror)
@@ -295,7 +299,7 @@ mod tests {
         comes_back::<Append, _>(&sends);
         let mirrors = [Mirror::Accepted, Mirror::Modified, Mirror::Rejected, Mirror::Released];
         comes_back::<Settle, _>(&mirrors.map(|mirror| SettleWaiter::Delivery(link, id, mirror)));
-        comes_back::<Settle, _>(&[SettleWaiter::Nobody]);
+        comes_back::<Settle, _>(&[SettleWaiter::Nobody, SettleWaiter::Removal(link)]);
         comes_back::<Find, _>(&[
             FindWaiter::Link(link),
             FindWaiter::Management(u32::MAX),

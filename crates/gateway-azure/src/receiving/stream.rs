@@ -3,14 +3,16 @@
 use bytes::Bytes;
 use peeklock_amqp::connection::{Outgoing, SendError};
 use peeklock_amqp::{DeliveryTag, condition};
-use peeklock_broker::engine::{self, ReceiveMode};
-use peeklock_broker::{Delivered, DeliveredBody, FRONT_BYTES, PeerId, StoredBody, Wanted};
+use peeklock_broker::engine::{self, ReceiveMode, Settlement};
+use peeklock_broker::request::settling::Settle;
+use peeklock_broker::{Delivered, DeliveredBody, Error, FRONT_BYTES, PeerId, StoredBody, Unreadable, Wanted};
 use peeklock_message::{LargeMessage, write_front};
 use peeklock_types::{LockToken, ShardId};
 use rustc_hash::FxHashMap;
 
 use crate::connection::context::Context;
 use crate::connection::link::{LinkKind, LinkNumber};
+use crate::connection::request::SettleWaiter;
 use crate::error::Refusal;
 use crate::queue_group::QueueGroups;
 use crate::queue_group::runs::hold_lock;
@@ -34,6 +36,8 @@ pub(super) struct Stream {
     /// The peer has no room. The stream resumes with the held range, or with the next one.
     is_stalled: bool,
     held: Option<Bytes>,
+    /// The message is being removed, and then the held range is sent as the last one.
+    is_removing: bool,
     /// The hold of the body, which stays until the message has left.
     _body: DeliveredBody,
 }
@@ -84,6 +88,7 @@ impl Receiving {
             has_begun: false,
             is_stalled: false,
             held: None,
+            is_removing: false,
             _body: body,
         };
         self.streams.insert(number.0, stream);
@@ -113,7 +118,7 @@ impl Receiving {
         queue_groups: &mut QueueGroups,
         number: LinkNumber,
         token: LockToken,
-        bytes: Result<Bytes, String>,
+        bytes: Result<Bytes, Unreadable>,
     ) -> bool {
         // A read for a dropped stream may have been in flight.
         if self.streams.get(&number.0).is_none_or(|stream| stream.delivery.token != token) {
@@ -121,8 +126,8 @@ impl Receiving {
         }
         match bytes {
             Ok(bytes) => self.send_range(context, queue_groups, number, bytes),
-            Err(error) => {
-                self.fail_stream(context, queue_groups, number, &error);
+            Err(Unreadable { why, is_passing }) => {
+                self.fail_stream(context, queue_groups, number, &why, is_passing);
                 false
             }
         }
@@ -139,6 +144,14 @@ impl Receiving {
         let Some(link) = context.links.get_mut(number) else { return false };
         let Some(stream) = self.streams.get_mut(&number.0) else { return false };
         let has_more = stream.read_bytes < stream.size_bytes();
+        if !has_more && stream.delivery.removes_later {
+            // Everything was read. The peer has a complete message only when the broker has removed it for good.
+            (stream.delivery.removes_later, stream.is_removing, stream.held) = (false, true, Some(bytes));
+            let engine::Delivery { entity, sub_queue, token, .. } = stream.delivery;
+            let settle = Settle { entity, sub_queue, token, settlement: Settlement::Complete };
+            context.settle(stream.shard.0.into(), SettleWaiter::Removal(number), settle);
+            return false;
+        }
         let sent = if stream.has_begun {
             context.connection.send_part(link.id, &stream.outgoing, &[&bytes], has_more)
         } else {
@@ -154,7 +167,7 @@ impl Receiving {
                 Err(error) => {
                     let (shard, delivery) = (stream.shard, stream.delivery.clone());
                     set_aside(context, shard, &delivery, &error.to_string());
-                    self.fail_stream(context, queue_groups, number, &error.to_string());
+                    self.fail_stream(context, queue_groups, number, &error.to_string(), false);
                     return false;
                 }
             }
@@ -180,6 +193,28 @@ impl Receiving {
         false
     }
 
+    /// Sends the last range of a message that was removed. Returns whether the message is complete.
+    pub(crate) fn on_removed(
+        &mut self,
+        context: &mut Context<'_>,
+        queue_groups: &mut QueueGroups,
+        number: LinkNumber,
+        result: Result<(), Error>,
+    ) -> bool {
+        let Some(stream) = self.streams.get_mut(&number.0).filter(|stream| stream.is_removing) else {
+            return false;
+        };
+        stream.is_removing = false;
+        match (result, stream.held.take()) {
+            (Ok(()), Some(bytes)) => self.send_range(context, queue_groups, number, bytes),
+            (Err(error), _) => {
+                self.fail_stream(context, queue_groups, number, &error.to_string(), true);
+                false
+            }
+            (Ok(()), None) => false,
+        }
+    }
+
     fn end_stream(&mut self, context: &mut Context<'_>, queue_groups: &mut QueueGroups, number: LinkNumber) {
         if let Some(stream) = self.streams.remove(&number.0) {
             hold_lock(context, &stream.delivery);
@@ -200,8 +235,9 @@ impl Receiving {
         }
     }
 
-    /// Drops a message that cannot be read, and detaches the link if a part of it was sent. The message stays locked
-    /// until the lock expires; a later delivery may succeed.
+    /// Drops a message that cannot be read, and detaches the link if a part of it was sent, or if messages of its session
+    /// must not overtake it. If the failure may pass, the message returns to its queue and the delivery does not count;
+    /// else it stays locked until the lock expires.
     // SDK quirk: pyamqp treats an aborted delivery as a complete one, so the link must be detached.
     fn fail_stream(
         &mut self,
@@ -209,12 +245,19 @@ impl Receiving {
         queue_groups: &mut QueueGroups,
         number: LinkNumber,
         error: &str,
+        is_passing: bool,
     ) {
         let Some(stream) = self.streams.remove(&number.0) else { return };
         let sequence_number = stream.delivery.message.sequence_number;
         tracing::error!("the body of message {sequence_number} cannot be read: {error}");
+        if is_passing {
+            give_back(context, stream.shard, &stream.delivery);
+        } else if stream.delivery.removes_later {
+            // The receiver has no lock that could expire.
+            set_aside(context, stream.shard, &stream.delivery, error);
+        }
         self.pass(context, queue_groups, number, stream.shard, stream.size_bytes());
-        if stream.has_begun
+        if (stream.has_begun || stream.delivery.in_session)
             && let Some(link) = context.links.get_mut(number)
         {
             let text = format!("the body of message {sequence_number} cannot be read");

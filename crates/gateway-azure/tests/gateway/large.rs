@@ -117,7 +117,7 @@ async fn invalid_large_deliveries_are_rejected_with_their_condition() {
     assert_eq!(client.send(sender, &message("small")).await, DeliveryState::Accepted);
 }
 
-/// The message is deleted when its delivery starts; its bytes must remain until it is sent.
+/// The message is removed before its last part is sent; its bytes must remain until then.
 #[tokio::test(start_paused = true)]
 async fn receive_and_delete_sends_the_whole_message() {
     let rig = Rig::with_queue("q", settings()).await;
@@ -134,6 +134,47 @@ async fn receive_and_delete_sends_the_whole_message() {
     assert!(delivery.settled && found.body == sent.body);
     let management = client.management("q").await;
     assert_eq!(client.count(&management).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_message_that_cannot_be_read_for_a_while_is_delivered_later() {
+    let shard = Placement::default().of(&EntityName::parse("q").unwrap());
+    for settled in [false, true] {
+        let rig = Rig::with_queue("q", settings()).await;
+        let mut client = rig.client().await;
+        let sender = client.sender("q").await;
+        let sent = large(3 * MIB);
+        assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+        rig.journal.cool(shard);
+        // More failures than one delivery is retried for.
+        rig.journal.fail_reads(shard, 6);
+        let link = client.attach(large_receiver("q", settled)).await.unwrap().0;
+        let (_, found) = client.receive(link).await;
+        assert!(found.body == sent.body, "{settled}");
+        assert_eq!(found.header.unwrap().delivery_count.unwrap_or(0), 0, "a failed read does not count");
+        assert_eq!(rig.journal.failing_reads(shard), 0);
+    }
+}
+
+/// The message is lost for its receiver if the read fails in the middle, and not for the queue.
+#[tokio::test(start_paused = true)]
+async fn receive_and_delete_removes_no_large_message_that_was_not_read_to_its_end() {
+    let rig = Rig::with_queue("q", settings()).await;
+    let mut client = rig.client().await;
+    let sender = client.sender("q").await;
+    let sent = large(6 * MIB);
+    assert_eq!(client.send(sender, &sent).await, DeliveryState::Accepted);
+    let link = client.attach(large_receiver("q", true)).await.unwrap().0;
+    client.connection.set_credit(link, 1);
+    client.flush().await;
+    // The peer does not read, so the broker stops in the middle.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let shard = Placement::default().of(&EntityName::parse("q").unwrap());
+    rig.journal.cool(shard);
+    rig.journal.fail_reads(shard, 4);
+    assert_eq!(client.detached(link).await.condition, condition::INTERNAL_ERROR);
+    let (_, _, found) = receive_from(&mut client, "q").await;
+    assert!(found.body == sent.body);
 }
 
 #[tokio::test(start_paused = true)]

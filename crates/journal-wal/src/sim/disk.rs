@@ -56,6 +56,7 @@ struct State {
     off: bool,
     capacity_bytes: Option<u64>,
     hides_capacity: bool,
+    failing_read_count: u64,
 }
 
 #[derive(Clone, Default)]
@@ -116,7 +117,14 @@ impl SimDisk {
     }
 
     pub fn clear_faults(&self) {
-        locked(&self.state).faults.clear();
+        let mut state = locked(&self.state);
+        state.faults.clear();
+        state.failing_read_count = 0;
+    }
+
+    /// Lets the next `count` opens and reads of files fail, like a device that returns errors for a while.
+    pub fn fail_reads(&self, count: u64) {
+        locked(&self.state).failing_read_count = count;
     }
 
     /// Sets the capacity, or removes the limit.
@@ -143,6 +151,7 @@ impl SimDisk {
         state.lose(loss);
         state.off = false;
         state.faults.clear();
+        state.failing_read_count = 0;
         state.locks.clear();
     }
 
@@ -151,6 +160,7 @@ impl SimDisk {
         let mut state = locked(&self.state);
         state.off = false;
         state.faults.clear();
+        state.failing_read_count = 0;
         state.locks.clear();
     }
 
@@ -202,6 +212,17 @@ impl State {
         let fault = self.faults.get(&self.step_count).copied();
         assert!(fault != Some(Fault::Panic), "injected fault");
         Ok(fault)
+    }
+
+    /// Counts an open or a read. These change nothing, so they are no steps.
+    fn read(&mut self, fault: impl FnOnce() -> io::Error) -> io::Result<()> {
+        match self.failing_read_count.checked_sub(1) {
+            None => Ok(()),
+            Some(left) => {
+                self.failing_read_count = left;
+                Err(fault())
+            }
+        }
     }
 
     /// Changes names, with the fault of the step.
@@ -324,10 +345,11 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let state = locked(&self.state);
+        let mut state = locked(&self.state);
         if state.off {
             return Err(powered_off());
         }
+        state.read(|| rustix::io::Errno::MFILE.into())?;
         let inode = *state.names.get(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(Arc::new(SimFile { disk: self.clone(), inode }))
     }
@@ -437,6 +459,7 @@ impl DiskFile for SimFile {
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
         let at = position(offset)?;
+        locked(&self.disk.state).read(|| io::Error::other("the device reports an error"))?;
         self.with(|inode| {
             let end = at.checked_add(into.len()).ok_or(io::ErrorKind::InvalidInput)?;
             into.copy_from_slice(inode.current.get(at..end).ok_or(io::ErrorKind::UnexpectedEof)?);

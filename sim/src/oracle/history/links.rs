@@ -63,6 +63,11 @@ impl History<'_> {
         }
     }
 
+    /// Returns the times between which a receiver was certainly attached.
+    pub(in crate::oracle) fn attached(link: &Link) -> (i64, i64) {
+        (link.opened_ms, link.ended_ms)
+    }
+
     fn slack_ms(&self) -> i64 {
         NOTICE_MS + ms(self.scenario.machine.disk_stall_ms_max + 2 * self.scenario.machine.commit_ms_max)
     }

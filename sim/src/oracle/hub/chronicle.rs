@@ -156,7 +156,9 @@ impl<'a> Chronicle<'a> {
         let work_ms = hub.readers.iter().map(|reader| reader.work_ms_max).max().unwrap_or(0);
         let mut chronicle = Chronicle {
             hub,
-            does_disk_fail: scenario.machine.disk_errors || scenario.machine.power_cuts,
+            does_disk_fail: scenario.machine.disk_errors
+                || scenario.machine.power_cuts
+                || scenario.machine.failing_reads_max > 0,
             under_way_ms_max: weather.delay_ms_max.max(storm_ms) + work_ms + 1_000,
             publications: Vec::new(),
             attempts: BTreeMap::new(),

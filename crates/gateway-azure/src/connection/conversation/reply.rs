@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use peeklock_broker::request::sending::SendMessages;
 use peeklock_broker::request::settling::Settle;
-use peeklock_broker::{Answer, Answered, PeerId, ReaderReply, ReceiverReply, Reply};
+use peeklock_broker::{Answer, Answered, PeerId, ReaderReply, ReceiverReply, Reply, Unreadable};
 use peeklock_types::LockToken;
 
 use crate::connection::attach::on_closed;
@@ -77,8 +77,9 @@ impl Conversation<'_> {
     }
 
     /// Handles a range of a large message that was read, for a receiver or for a response.
-    fn on_range_read(&mut self, number: LinkNumber, token: LockToken, bytes: Result<Bytes, String>) {
+    fn on_range_read(&mut self, number: LinkNumber, token: LockToken, bytes: Result<Bytes, Unreadable>) {
         if matches!(self.context.links.get(number).map(|link| &link.kind), Some(LinkKind::Responses(_))) {
+            let bytes = bytes.map_err(|unreadable| unreadable.why);
             return on_response_range(&mut self.context, number, token, bytes);
         }
         if self.receiving.on_range(&mut self.context, &mut self.queue_groups, number, token, bytes) {
@@ -124,8 +125,16 @@ impl Conversation<'_> {
     fn on_settled_run(&mut self, run: Vec<Answered<Settle>>) {
         let (context, receiving) = (&mut self.context, &mut self.receiving);
         let mut settled = OutcomeRuns::default();
+        let mut has_room = false;
         for Answered { ticket, result } in run {
-            let SettleWaiter::Delivery(link, id, mirror) = SettleWaiter::of(ticket) else { continue };
+            let (link, id, mirror) = match SettleWaiter::of(ticket) {
+                SettleWaiter::Delivery(link, id, mirror) => (link, id, mirror),
+                SettleWaiter::Removal(link) => {
+                    has_room |= receiving.on_removed(context, &mut self.queue_groups, link, result);
+                    continue;
+                }
+                SettleWaiter::Nobody => continue,
+            };
             match result {
                 Ok(()) => {
                     let done = settled.add(link, id, mirror);
@@ -138,5 +147,8 @@ impl Conversation<'_> {
             }
         }
         settled.end().into_iter().for_each(|run| receiving.on_done(context, run));
+        if has_room {
+            self.retry_backlog();
+        }
     }
 }
