@@ -81,7 +81,7 @@ impl Refusal {
     }
 
     pub(crate) fn too_many_links() -> Self {
-        let text = "this connection has had too many links; open a new one";
+        let text = "this connection has too many links; detach some, or open another connection";
         Refusal::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text)
     }
 

@@ -10,7 +10,8 @@ use peeklock_types::limits;
 pub struct Limits {
     pub sessions_per_connection_max: u16,
     pub links_per_connection_max: usize,
-    /// Links that a connection may attach in its lifetime.
+    /// The numbers for the links of a connection, which are reused in turn. Links that exist at the same time have
+    /// different numbers.
     pub link_numbers_per_connection_max: u32,
     pub frame_size_bytes_max: u32,
     /// The limit on the size of a message, even if its entity permits larger ones.

@@ -15,7 +15,8 @@ use crate::management::response::ResponseLine;
 use crate::queue_group::{JoiningLink, MemberOf, QueueGroupLink};
 use crate::receiving::sessions::SessionFilter;
 
-/// A link's number within its connection. Numbers are not reused, so that a late answer cannot reach a later link.
+/// A link's number within its connection. A number is reused only after all others: millions of links later, so that a
+/// late answer cannot reach a later link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LinkNumber(pub(crate) u32);
 
@@ -148,7 +149,7 @@ impl Links {
         Links { links: FxHashMap::default(), numbers: FxHashMap::default(), next: 0, numbers_max }
     }
 
-    /// Adds a link. Returns `None` when the connection has no link numbers left.
+    /// Adds a link. Returns `None` when all link numbers are in use.
     pub(crate) fn insert(&mut self, link: Link) -> Option<LinkNumber> {
         let id = link.id;
         let number = self.insert_member(link)?;
@@ -158,13 +159,22 @@ impl Links {
 
     /// Does the same for a member behind another link. Input for the shared id goes to that other link.
     pub(crate) fn insert_member(&mut self, link: Link) -> Option<LinkNumber> {
-        let number = self.next;
-        if number >= self.numbers_max {
+        if self.links.len() >= usize::try_from(self.numbers_max).unwrap_or(usize::MAX) {
             return None;
         }
-        self.next += 1;
+        let mut number = self.next;
+        while self.links.contains_key(&number) {
+            number = self.after(number);
+        }
+        self.next = self.after(number);
         self.links.insert(number, link);
         Some(LinkNumber(number))
+    }
+
+    /// Returns the next number. After the last one follows the first.
+    fn after(&self, number: u32) -> u32 {
+        let next = number + 1;
+        if next < self.numbers_max { next } else { 0 }
     }
 
     pub(crate) fn number(&self, id: LinkId) -> Option<LinkNumber> {
@@ -193,5 +203,62 @@ impl Links {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkNumber, &Link)> {
         self.links.iter().map(|(number, link)| (LinkNumber(*number), link))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peeklock_amqp::connection::{Config, Connection, Millis};
+    use peeklock_broker::PeerId;
+
+    use super::*;
+
+    fn link(id: LinkId, session: connection::SessionId) -> Link {
+        Link { id, session, kind: LinkKind::Coordinator, rests_on: Box::default() }
+    }
+
+    /// Returns ids of links of some connection.
+    fn ids(count: usize) -> (Vec<LinkId>, connection::SessionId) {
+        let mut connection = Connection::client(Config::client("test", "localhost"), None, Millis(0));
+        let session = connection.begin().unwrap();
+        let attach = |n: usize| Attach::new(format!("link-{n}"), 0, Role::Sender);
+        ((0..count).map(|n| connection.attach(session, attach(n)).unwrap()).collect(), session)
+    }
+
+    #[test]
+    fn numbers_start_again_after_the_last_one() {
+        let max = PeerId::RECEIVERS_MAX;
+        let (ids, session) = ids(4);
+        let mut links = Links::new(u32::MAX);
+        let kept = links.insert(link(ids[0], session)).unwrap();
+        links.next = max - 2;
+        for (id, expected) in [(ids[1], max - 2), (ids[2], max - 1), (ids[3], 1)] {
+            let number = links.insert(link(id, session)).unwrap();
+            assert_eq!((number, links.number(id)), (LinkNumber(expected), Some(number)));
+            links.remove(number).unwrap();
+        }
+        assert_eq!(links.number(ids[0]), Some(kept), "a number in use is skipped");
+    }
+
+    #[test]
+    fn a_number_is_reused_only_after_all_others() {
+        let (ids, session) = ids(1);
+        let mut links = Links::new(5);
+        let numbers = (0..10).map(|_| {
+            let number = links.insert(link(ids[0], session)).unwrap();
+            links.remove(number);
+            number.0
+        });
+        assert_eq!(numbers.collect::<Vec<_>>(), [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn links_beyond_the_numbers_are_refused_until_one_is_free() {
+        let (ids, session) = ids(4);
+        let mut links = Links::new(3);
+        let numbers: Vec<_> = ids[..3].iter().map(|id| links.insert(link(*id, session)).unwrap()).collect();
+        assert_eq!(links.insert(link(ids[3], session)), None);
+        links.remove(numbers[1]);
+        assert_eq!(links.insert(link(ids[3], session)), Some(numbers[1]));
     }
 }

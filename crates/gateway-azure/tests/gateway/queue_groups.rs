@@ -543,7 +543,8 @@ async fn lookups_of_absent_members_use_no_link_numbers() {
     rig.queue("low", QueueSettings::default()).await;
     rig.queue("normal", off).await;
     let gateway = Gateway::new(rig.broker.clone(), rig.access.clone());
-    // The numbers are for the link, three members, two senders, and one more.
+    // The numbers are for the link, three members, two senders, and one more: lookups that used numbers would run out of
+    // them.
     let limits = Limits { link_numbers_per_connection_max: 7, ..Limits::default() };
     let rig = rig.behind(gateway.with_limits(limits));
     let mut client = rig.client().await;
@@ -564,8 +565,33 @@ async fn lookups_of_absent_members_use_no_link_numbers() {
     rig.queue("high", QueueSettings::default()).await;
     send(&mut rig.client().await, "high", &["again"]).await;
     assert_eq!(take(&mut client, link, 1).await, ["again"]);
+    // Its first number is free again, and then all are in use.
+    client.receiver("high").await;
     let refused = client.attach(receiver("high", None)).await.unwrap_err();
     assert_eq!(refused.condition, condition::RESOURCE_LIMIT_EXCEEDED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_attaches_more_links_than_it_has_numbers() {
+    let rig = rig_with(group(OrderPolicy::Strict)).await;
+    rig.queue("plain", QueueSettings::default()).await;
+    let gateway = Gateway::new(rig.broker.clone(), rig.access.clone());
+    let limits = Limits { link_numbers_per_connection_max: 7, ..Limits::default() };
+    let rig = rig.behind(gateway.with_limits(limits));
+    let mut client = rig.client().await;
+    let sender = client.sender("plain").await;
+    for _ in 0..50 {
+        assert_eq!(client.send(sender, &message("one")).await, DeliveryState::Accepted);
+        let link = client.receiver("plain").await;
+        let (delivery, _) = client.receive(link).await;
+        assert_eq!(client.settle(link, delivery.id, DeliveryState::Accepted).await, DeliveryState::Accepted);
+        client.connection.detach(link, None);
+        client
+            .until(|event| {
+                matches!(event, Event::Detached { link: found, .. } if *found == link).then_some(())
+            })
+            .await;
+    }
 }
 
 /// Starts a queue group with a limit of 100, whose member "high" permits one lock per receiver and delivers each
