@@ -1,8 +1,9 @@
 //! Reads bodies from the log and from cold segments, neighbours together.
 
 mod checked;
+mod parts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use peeklock_journal::{ReadError, StoredBody};
 use peeklock_types::{BodyPlace, BodyRef, CommitGroupNumber};
 
 pub(crate) use self::checked::checked_bodies;
+pub(crate) use self::parts::Sums;
 use crate::buffers::Buffers;
 use crate::cold::{self, BODY_HEADER_BYTES, Kind};
 use crate::disk::DiskFile;
@@ -69,14 +71,18 @@ fn read_on(shared: &Shared, shard: &Shard, body: StoredBody) -> Result<Option<By
     if payload_bytes.checked_sub(offset_bytes).is_none_or(|rest_bytes| rest_bytes < body.size_bytes) {
         return Err(source.damaged(place.offset(), BEHIND_END));
     }
-    // The checksum of a group can only be verified if all of it is read.
     let is_whole = u64::from(payload_bytes) <= WINDOW_BYTES;
     let start = if is_whole { 0 } else { offset_bytes };
     let size_bytes = u64::from(payload_bytes - start).min(WINDOW_BYTES);
-    let bytes = source.read(place.offset() + FRAME_HEADER_BYTES as u64 + u64::from(start), size_bytes)?;
-    if is_whole && crc32c::crc32c(&bytes) != header.group.payload_crc {
-        return Err(source.damaged(place.offset(), "the checksum of a group does not fit"));
-    }
+    let bytes = if is_whole {
+        let bytes = source.read(place.offset() + FRAME_HEADER_BYTES as u64, size_bytes)?;
+        if crc32c::crc32c(&bytes) != header.group.payload_crc {
+            return Err(source.damaged(place.offset(), "the checksum of a group does not fit"));
+        }
+        bytes
+    } else {
+        parts::read(&source, shard, place, &header, start.into(), size_bytes)?
+    };
     let mut windows = locked(&shard.windows);
     windows.put(group, start, bytes);
     Ok(windows.find(group, offset_bytes, body.size_bytes))
@@ -118,7 +124,7 @@ pub(crate) fn bodies(shared: &Shared, shard: &Shard, wanted: &[StoredBody]) -> R
 }
 
 /// Reads a range of a body. A large body has checksums for its chunks. A body of a stream is read completely and
-/// checked before ranges of it are read. A body in the log is checked when it is copied.
+/// checked before ranges of it are read. A part of a body in the log is checked like a body.
 pub(crate) fn range(
     shared: &Shared,
     shard: &Shard,
@@ -264,10 +270,21 @@ enum Purpose {
     },
     LogBody {
         slot: usize,
+        number: CommitGroupNumber,
+        offset_bytes: u32,
     },
     ColdBody {
         slot: usize,
     },
+}
+
+/// A body in a group that was not read as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Unchecked {
+    number: CommitGroupNumber,
+    start: u64,
+    end: u64,
+    slot: usize,
 }
 
 struct Plan<'a> {
@@ -292,7 +309,8 @@ impl Plan<'_> {
                 let (_, payload_bytes_min) = self.groups.entry(group).or_insert((place, 0));
                 *payload_bytes_min = (*payload_bytes_min).max(u64::from(offset_bytes) + size_bytes);
                 let offset = place.offset() + FRAME_HEADER_BYTES as u64 + u64::from(offset_bytes);
-                self.pieces.push(Piece { source, offset, size_bytes, purpose: Purpose::LogBody { slot } });
+                let purpose = Purpose::LogBody { slot, number: group, offset_bytes };
+                self.pieces.push(Piece { source, offset, size_bytes, purpose });
             }
             BodyPlace::Standalone { handle } => {
                 let (segment, offset) = cold::segment_and_offset(handle);
@@ -335,15 +353,50 @@ impl Plan<'_> {
         });
         self.pieces.extend(headers);
         self.pieces.sort_unstable();
+        let mut checked = BTreeSet::new();
         let mut rest = self.pieces.as_slice();
         while let Some((first, _)) = rest.split_first() {
             let (count, end) = run_of(rest);
             let (run, after) = rest.split_at(count);
             if let Some((source, _)) = self.sources.get(&first.source) {
                 let bytes = source.read(first.offset, end - first.offset)?;
-                self.hand_out(source, run, &bytes, found)?;
+                self.hand_out(source, run, &bytes, &mut checked, found)?;
             }
             rest = after;
+        }
+        self.check_rest(&checked, found)
+    }
+
+    /// Checks the bodies whose group was not read as a whole: they are read once more with the blocks around them.
+    fn check_rest(
+        &self,
+        checked: &BTreeSet<CommitGroupNumber>,
+        found: &mut [Option<Bytes>],
+    ) -> Result<(), ReadError> {
+        let unchecked = self.pieces.iter().filter_map(|piece| match piece.purpose {
+            Purpose::LogBody { slot, number, offset_bytes } if !checked.contains(&number) => {
+                let start = u64::from(offset_bytes);
+                Some(Unchecked { number, start, end: start + piece.size_bytes, slot })
+            }
+            _ => None,
+        });
+        let mut unchecked: Vec<_> = unchecked.collect();
+        unchecked.sort_unstable();
+        let is_near = |one: &Unchecked, next: &Unchecked| {
+            one.number == next.number && next.start <= one.end + GAP_BYTES_MAX
+        };
+        for run in unchecked.chunk_by(is_near) {
+            let Some(&Unchecked { number, start, .. }) = run.first() else { continue };
+            let end = run.iter().map(|body| body.end).max().unwrap_or(start);
+            let Some((place, _)) = self.groups.get(&number) else { continue };
+            let Some((source, _)) = self.sources.get(&SourceId::Log(place.segment())) else { continue };
+            let header = source.read(place.offset(), FRAME_HEADER_BYTES as u64)?;
+            let header = source.header(&header, place.offset(), self.shard, number)?;
+            let bytes = parts::read(source, self.shard, *place, &header, start, end - start)?;
+            for body in run {
+                let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
+                found[body.slot] = Some(unpinned(bytes.slice(at(body.start)..at(body.end)), bytes.len()));
+            }
         }
         Ok(())
     }
@@ -354,6 +407,7 @@ impl Plan<'_> {
         source: &Source,
         run: &[Piece],
         bytes: &Bytes,
+        checked: &mut BTreeSet<CommitGroupNumber>,
         found: &mut [Option<Bytes>],
     ) -> Result<(), ReadError> {
         let start = run.first().map_or(0, |piece| piece.offset);
@@ -374,8 +428,11 @@ impl Plan<'_> {
                     }
                     // If the read contains the whole group, its checksum can be verified at no cost.
                     let payload = cut(piece.offset + FRAME_HEADER_BYTES as u64, payload_bytes);
-                    if payload.is_some_and(|payload| crc32c::crc32c(&payload) != header.group.payload_crc) {
-                        return Err(source.damaged(piece.offset, "the checksum of a group does not fit"));
+                    if let Some(payload) = payload {
+                        if crc32c::crc32c(&payload) != header.group.payload_crc {
+                            return Err(source.damaged(piece.offset, "the checksum of a group does not fit"));
+                        }
+                        checked.insert(number);
                     }
                 }
                 (Purpose::ColdBody { slot }, SourceId::Cold(segment)) => {
@@ -386,7 +443,9 @@ impl Plan<'_> {
                     }
                     found[slot] = Some(keep(body));
                 }
-                (Purpose::LogBody { slot } | Purpose::ColdBody { slot }, _) => found[slot] = Some(keep(part)),
+                (Purpose::LogBody { slot, .. } | Purpose::ColdBody { slot }, _) => {
+                    found[slot] = Some(keep(part))
+                }
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use peeklock_types::{BodyRef, CommitGroupNumber, ShardId};
 use tokio::sync::watch;
 
 use crate::cold::ColdStore;
+use crate::fetch::Sums;
 use crate::gather::Gather;
 use crate::locked;
 use crate::segment::Place;
@@ -32,6 +33,8 @@ pub(crate) struct Shard {
     sound: Mutex<BTreeSet<BodyRef>>,
     /// Parts of old groups that were read recently.
     pub(crate) windows: Mutex<Windows>,
+    /// Checksums for reads of parts of groups.
+    pub(crate) sums: Mutex<Sums>,
     /// Requests to move runs of streams. A thread takes all of them together.
     pub(crate) gathers: Mutex<VecDeque<Gather>>,
     /// The groups up to this one are covered by a snapshot, as of the last trim.
@@ -115,6 +118,7 @@ impl Shard {
             checked: Mutex::default(),
             sound: Mutex::default(),
             windows: Mutex::default(),
+            sums: Mutex::default(),
             gathers: Mutex::default(),
             covered_upto: AtomicU64::new(0),
             bodies_upto: AtomicU64::new(0),

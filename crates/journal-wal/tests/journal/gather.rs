@@ -122,6 +122,86 @@ fn a_range_of_a_body_in_a_group_is_readable() {
     }
 }
 
+/// Appends a group of 40 bodies of 2 KiB, which is far larger than one read.
+fn large_group(bench: &mut Bench) -> Vec<StoredBody> {
+    let payload: Vec<u8> = (0..80 * 1024).map(byte_at).collect();
+    let number = bench.log.append(payload.into()).unwrap();
+    while bench.driver.commit() {}
+    bench.driver.keep();
+    let body =
+        |at: u32| StoredBody { place: BodyRef::in_group(number, at * 2048).unwrap(), size_bytes: 2048 };
+    (0..40).map(body).collect()
+}
+
+fn roomy() -> WalConfig {
+    let bytes = 256 * 1024;
+    WalConfig {
+        hot_cache_bytes: 0,
+        segment_bytes: bytes,
+        first_segment_bytes: bytes,
+        commit_bytes_max: 128 * 1024,
+        ring_bytes: 4 * bytes,
+        ..tiny()
+    }
+}
+
+/// Returns the content of a large group at an offset. No part of it is like another one.
+fn byte_at(at: u32) -> u8 {
+    at.wrapping_mul(0x9e37_79b1).rotate_left(13).wrapping_mul(0x85eb_ca6b).to_be_bytes()[0]
+}
+
+fn content(at: usize) -> Vec<u8> {
+    let start = u32::try_from(at).unwrap() * 2048;
+    (start..start + 2048).map(byte_at).collect()
+}
+
+/// Flips a bit of a body in the log.
+fn flip(bench: &Bench, at: usize) {
+    let wanted = content(at);
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "wal");
+    for path in bench.disk.files().into_iter().filter(is_log) {
+        let bytes = bench.disk.bytes(&path).unwrap();
+        if let Some(start) = bytes.windows(64).position(|window| window == &wanted[..64]) {
+            bench.disk.damage(&path, |bytes| bytes[start + 1000] ^= 1);
+        }
+    }
+}
+
+#[test]
+fn a_body_that_is_read_alone_out_of_a_large_group_is_checked() {
+    for (is_known, several) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut bench = bench(roomy());
+        let bodies = large_group(&mut bench);
+        let read = |bench: &Bench, at: usize| {
+            // More than a few bodies are read in another way than one.
+            let wanted = if several { vec![bodies[at]; 33] } else { vec![bodies[at]] };
+            now(bench.log.reader().read(wanted)).map(|found| found[0].clone())
+        };
+        if is_known {
+            // The whole group was verified before the damage.
+            assert_eq!(read(&bench, 39).unwrap(), content(39));
+        }
+        assert_eq!(read(&bench, 3).unwrap(), content(3));
+        flip(&bench, 20);
+        let damaged = read(&bench, 20);
+        assert!(matches!(damaged, Err(ReadError::Corrupt { .. })), "{is_known}, {several}: {damaged:?}");
+        let part = now(bench.log.reader().read_range(bodies[20], 900..1100));
+        assert!(matches!(part, Err(ReadError::Corrupt { .. })), "{is_known}, {several}: {part:?}");
+        // The group was verified, so its other bodies are good.
+        assert_eq!(read(&bench, 39).unwrap(), content(39));
+    }
+}
+
+#[test]
+fn a_body_of_a_group_that_was_damaged_before_the_first_read_is_not_trusted() {
+    let mut bench = bench(roomy());
+    let bodies = large_group(&mut bench);
+    flip(&bench, 20);
+    for body in [bodies[3], bodies[20]] {
+        assert!(matches!(bench.read(body), Err(ReadError::Corrupt { .. })));
+    }
+}
+
 /// The log has checksums only for whole groups, so a body next to a damaged one is not trusted either.
 #[test]
 fn a_damaged_group_is_not_copied() {
