@@ -4,7 +4,7 @@ mod control;
 mod flow;
 mod holding;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,7 +93,8 @@ pub(crate) struct Pump {
     slots: Slots,
     phase: Phase,
     buffer: VecDeque<Held>,
-    running: HashMap<task::Id, Running>,
+    /// The running calls, in the order in which they were started, so that they are also cancelled in a determined order.
+    running: BTreeMap<task::Id, Running>,
     /// The number of running calls that are cancelled.
     cancelled_count: usize,
     tasks: JoinSet<Vec<Ended>>,
@@ -220,7 +221,7 @@ impl Pump {
             slots,
             phase: Phase::Running,
             buffer: VecDeque::new(),
-            running: HashMap::new(),
+            running: BTreeMap::new(),
             cancelled_count: 0,
             tasks: JoinSet::new(),
             releases: JoinSet::new(),

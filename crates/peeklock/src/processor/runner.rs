@@ -133,12 +133,14 @@ impl Runner {
     /// Returns whether the lock is still held; a processor that stops ends the wait.
     async fn wait_while_held(&self, work: &Work, delay: Duration) -> bool {
         tokio::select! {
-            () = tokio::time::sleep(delay) => true,
-            () = work.cancelled.fired() => true,
+            // A lost lock comes first: the message must not be settled then.
+            biased;
             () = work.lock_lost.fired() => {
                 work.leave();
                 false
             }
+            () = work.cancelled.fired() => true,
+            () = tokio::time::sleep(delay) => true,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The task of a session processor: it accepts sessions, and runs a pump for each.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +38,8 @@ pub(crate) struct Crew {
     has_owner: bool,
     on_open: Option<Callback>,
     pumps: JoinSet<Ended>,
-    members: HashMap<task::Id, Member>,
+    /// The pumps in the order in which they were started, so that they are also stopped in a determined order.
+    members: BTreeMap<task::Id, Member>,
     accepting: Option<JoinHandle<Result<Receiver, Error>>>,
     /// The sessions that pumps have taken in place of their own.
     handed: mpsc::Receiver<Receiver>,
@@ -86,7 +87,7 @@ impl Crew {
             has_owner: true,
             on_open: None,
             pumps: JoinSet::new(),
-            members: HashMap::new(),
+            members: BTreeMap::new(),
             accepting: None,
             handed,
             accept_at: None,
