@@ -104,7 +104,7 @@ pub(crate) async fn take_out(mut party: Party) {
 }
 
 /// Returns the counts of a queue or a topic; `None` while no broker runs.
-async fn count(party: &Party, name: &str) -> Option<Counted> {
+pub(crate) async fn count(party: &Party, name: &str) -> Option<Counted> {
     let name = EntityName::parse(name).ok()?;
     let broker = party.world.office.broker()?;
     let counts = timeout(PATIENCE, broker.show(name)).await.ok()?.ok()?.counts;

@@ -8,6 +8,7 @@ pub(crate) mod hub;
 mod orderer;
 mod peeker;
 mod producer;
+pub(crate) mod program;
 mod purger;
 mod session;
 mod worker;
@@ -97,6 +98,11 @@ impl World {
         World { log, network, office, scenario, deferred: Mutex::default(), is_over }
     }
 
+    /// Returns whether the storm is over.
+    pub(crate) fn is_over(&self) -> bool {
+        *self.is_over.borrow()
+    }
+
     pub(crate) fn queue_name(&self, queue: QueueIndex) -> &str {
         self.scenario.queues.get(queue).map_or("", |queue| &queue.name)
     }
@@ -154,7 +160,7 @@ impl Party {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        *self.world.is_over.borrow()
+        self.world.is_over()
     }
 
     pub(crate) async fn pause(&mut self) {
@@ -215,7 +221,7 @@ impl Party {
     async fn try_connect(&mut self) -> Option<Connected> {
         self.connection_count += 1;
         let Dialled { endpoint, wire, run, connection } = self.world.network.dial()?;
-        let target = Address::parse(&format!("amqp://{KEY_NAME}:{KEY_SECRET}@broker:5672")).ok()?;
+        let target = broker_address();
         let container = format!("{}-{}", self.name, self.connection_count);
         let opened = timeout(PATIENCE, Client::connect_over(endpoint, &target, &container)).await;
         match opened {
@@ -229,6 +235,12 @@ impl Party {
             }
         }
     }
+}
+
+/// Returns the address and the key of the broker.
+pub(crate) fn broker_address() -> Address {
+    let address = Address::parse(&format!("amqp://{KEY_NAME}:{KEY_SECRET}@broker:5672"));
+    address.expect("the text has the form of an address")
 }
 
 /// Converts a received message into its log form.

@@ -13,13 +13,14 @@ mod machine;
 mod network;
 pub mod oracle;
 mod pipe;
+mod program_audit;
 mod scenario;
 mod world;
 
 pub use log::{
     Answer, BlobChange, BlobEvent, Counted, Event, EventNumber, Fate, FoundBlob, HubEvent, LeaseWish,
-    LogLine, MessageNumber, Numbered, Owned, Part, Peeked, QueueIndex, ReadEnd, ReadEvent, Refusal, Seen,
-    SessionNumber, Stage, Terms,
+    LogLine, MessageNumber, Numbered, Owned, Part, Peeked, ProgramEvent, QueueIndex, ReadEnd, ReadEvent,
+    Refusal, Seen, SessionNumber, Stage, Terms,
 };
-pub use scenario::Scenario;
-pub use world::{Report, run};
+pub use scenario::{Flaw, Programs, Scenario};
+pub use world::{Report, run, run_with_flaw};

@@ -2,6 +2,7 @@
 
 mod blobs;
 mod hub;
+mod program;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 use crate::scenario::Target;
 pub use blobs::{BlobChange, BlobEvent, FoundBlob, LeaseWish};
 pub use hub::{EventNumber, Fate, HubEvent, Numbered, Owned, ReadEnd, ReadEvent, Refusal, Stage};
+pub use program::ProgramEvent;
 
 /// The number by which a sender identifies a message; unique in a run. A message that is sent to a topic has a number,
 /// and so has each copy of it.
@@ -158,6 +160,7 @@ pub enum Event {
     Ordered { request: u32, answer: Answer },
     Hub(HubEvent),
     Blob(BlobEvent),
+    Program(ProgramEvent),
     /// All is at rest, and from here on the auditor drains the queues.
     Resting,
     Counted { queue: QueueIndex, counts: Counted },
@@ -189,6 +192,8 @@ pub(crate) struct Log {
 #[derive(Default)]
 struct LogState {
     entries: Vec<LogLine>,
+    /// The time at which each run started.
+    starts: Vec<(u64, u32)>,
     request_count: u32,
     message_count: u32,
 }
@@ -208,7 +213,16 @@ impl Log {
 
     pub(crate) fn add(&self, party: &Arc<str>, event: Event) {
         let entry = LogLine { at_ms: self.now_ms(), party: Arc::clone(party), event };
-        self.state().entries.push(entry);
+        let mut state = self.state();
+        if let Event::Started { run, .. } = entry.event {
+            state.starts.push((entry.at_ms, run));
+        }
+        state.entries.push(entry);
+    }
+
+    /// Returns the run of the broker at a time, or the last one before it.
+    pub(crate) fn run_at(&self, at_ms: u64) -> u32 {
+        self.state().starts.iter().rfind(|(start_ms, _)| *start_ms <= at_ms).map_or(0, |(_, run)| *run)
     }
 
     pub(crate) fn next_request(&self) -> u32 {

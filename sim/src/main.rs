@@ -3,12 +3,13 @@
 //! ```text
 //! peeklock-sim --seed 7 [--log]      one seed; with its log
 //! peeklock-sim --seeds 100 [--from 1] [--known sim/seeds.txt] [--seconds 60]
+//! peeklock-sim --seeds 100 --flaw stalls     programs with the SDK make a mistake, which the oracle must find
 //! ```
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use peeklock_sim::{Report, Scenario};
+use peeklock_sim::{Flaw, Report, Scenario};
 
 /// The options of the command line.
 #[derive(Default)]
@@ -19,6 +20,7 @@ struct Options {
     known: Option<String>,
     seconds_max: Option<u64>,
     prints_log: bool,
+    flaw: Option<Flaw>,
 }
 
 fn main() -> Result<()> {
@@ -29,6 +31,9 @@ fn main() -> Result<()> {
             .init();
     }
     let options = parse(std::env::args().skip(1))?;
+    if let Some(flaw) = options.flaw {
+        return hunt(&options, flaw);
+    }
     if let Some(seed) = options.seed {
         return one(seed, options.prints_log);
     }
@@ -49,12 +54,37 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
             "--seconds" => options.seconds_max = Some(number()?),
             "--known" => options.known = Some(arguments.next().context("--known needs a file")?),
             "--log" => options.prints_log = true,
+            "--flaw" => options.flaw = Some(flaw_named(&arguments.next().unwrap_or_default())?),
             other => {
-                bail!("'{other}': use --seed N [--log], or --seeds M [--from N] [--known FILE] [--seconds S]")
+                bail!(
+                    "'{other}': use --seed N [--log], or --seeds M [--from N] [--known FILE] [--seconds S] [--flaw NAME]"
+                )
             }
         }
     }
     Ok(options)
+}
+
+fn flaw_named(name: &str) -> Result<Flaw> {
+    let found = Flaw::ALL.into_iter().find(|(known, _)| *known == name);
+    let known = Flaw::ALL.map(|(known, _)| known).join(", ");
+    found.map(|(_, flaw)| flaw).with_context(|| format!("'{name}' is no flaw: use one of {known}"))
+}
+
+/// Runs seeds whose programs make a mistake until the oracle finds it.
+fn hunt(options: &Options, flaw: Flaw) -> Result<()> {
+    let seeds = options.from..options.from.saturating_add(options.seed_count);
+    for seed in options.seed.map_or(seeds, |seed| seed..seed + 1) {
+        let Some(report) = peeklock_sim::run_with_flaw(seed, flaw) else { continue };
+        if options.prints_log {
+            print!("{}", report.log_text());
+        }
+        if !print_violations(&report) {
+            println!("found at seed {seed}");
+            return Ok(());
+        }
+    }
+    bail!("no checker has found {flaw:?}")
 }
 
 fn one(seed: u64, prints_log: bool) -> Result<()> {
@@ -67,6 +97,9 @@ fn one(seed: u64, prints_log: bool) -> Result<()> {
     println!("judged by order: {}", peeklock_sim::oracle::judged(&Scenario::draw(seed), &report.entries));
     if let Some(summary) = peeklock_sim::oracle::hub_summary(&Scenario::draw(seed), &report.entries) {
         println!("hub: {summary}");
+    }
+    if let Some(summary) = peeklock_sim::oracle::program_summary(&Scenario::draw(seed), &report.entries) {
+        println!("programs: {summary}");
     }
     if !print_violations(&report) {
         bail!("seed {seed} breaks a promise");

@@ -15,6 +15,7 @@ mod limits;
 mod locks;
 mod loss;
 mod order;
+mod programs;
 mod rest;
 mod sessions;
 mod stage;
@@ -63,7 +64,7 @@ impl fmt::Display for Violation {
 /// Finds violations of one promise.
 type Checker = fn(&History<'_>) -> Vec<Violation>;
 
-const CHECKERS: [Checker; 28] = [
+const CHECKERS: [Checker; 32] = [
     trouble,
     identity::nothing_is_invented,
     identity::nothing_is_stored_twice,
@@ -92,6 +93,10 @@ const CHECKERS: [Checker; 28] = [
     limits::rates_are_kept,
     limits::send_rates_are_kept,
     alive::every_link_gets_its_turn,
+    programs::every_message_is_worked_on,
+    programs::processors_make_progress,
+    programs::sessions_are_worked_on_in_order,
+    programs::stopped_processors_hold_no_lock,
 ];
 
 /// The checkers of the order in which waiting messages are delivered. They run only where bodies are read in no time:
@@ -141,6 +146,11 @@ pub fn judged(scenario: &Scenario, entries: &[LogLine]) -> String {
 /// Summarises the events around the hub, if there is one.
 pub fn hub_summary(scenario: &Scenario, entries: &[LogLine]) -> Option<String> {
     hub::summary(scenario, entries)
+}
+
+/// Summarises the programs with the SDK, if there are any.
+pub fn program_summary(scenario: &Scenario, entries: &[LogLine]) -> Option<String> {
+    scenario.programs.as_ref().map(|_| programs::summary(&History::new(scenario, entries)))
 }
 
 /// Summarises the log in one line.

@@ -28,6 +28,8 @@ struct State {
     rng: Rng,
     weather: Weather,
     is_cut: bool,
+    /// The number of bytes after which the connection is cut.
+    bytes_left: Option<usize>,
 }
 
 /// The bytes that one side has written and the other has not read yet.
@@ -76,7 +78,8 @@ impl Direction {
 impl Wire {
     /// Creates a connection and returns the ends of the dialling and the listening side.
     pub(crate) fn new(weather: Weather, rng: Rng) -> (Arc<Wire>, Endpoint, Endpoint) {
-        let state = State { directions: [Direction::new(), Direction::new()], rng, weather, is_cut: false };
+        let directions = [Direction::new(), Direction::new()];
+        let state = State { directions, rng, weather, is_cut: false, bytes_left: None };
         let wire = Arc::new(Wire { state: Mutex::new(state) });
         let end = |side| Endpoint {
             wire: Arc::clone(&wire),
@@ -93,9 +96,12 @@ impl Wire {
 
     /// Cuts the connection: both sides get an error at once, and bytes in flight are lost.
     pub(crate) fn cut(&self) {
-        let mut state = self.state();
-        state.is_cut = true;
-        state.directions.iter_mut().for_each(Direction::wake);
+        self.state().cut();
+    }
+
+    /// Cuts the connection when this many more bytes have arrived, in both directions together.
+    pub(crate) fn cut_after(&self, bytes: usize) {
+        self.state().bytes_left = Some(bytes);
     }
 
     /// Drops everything that a side writes from now on, without an error.
@@ -111,6 +117,11 @@ impl Wire {
 }
 
 impl State {
+    fn cut(&mut self) {
+        self.is_cut = true;
+        self.directions.iter_mut().for_each(Direction::wake);
+    }
+
     fn delay(&mut self) -> Duration {
         let weather = self.weather;
         if weather.storm_one_in > 0 && self.rng.u32(0..weather.storm_one_in) == 0 {
@@ -137,7 +148,7 @@ impl AsyncRead for Endpoint {
             return Poll::Ready(Err(reset()));
         }
         let room = into.remaining();
-        let piece = state.piece(room);
+        let piece = state.piece(room).min(state.bytes_left.unwrap_or(usize::MAX));
         let [first, second] = &mut state.directions;
         let direction = if this.side == 0 { second } else { first };
         direction.reader = Some(cx.waker().clone());
@@ -161,6 +172,12 @@ impl AsyncRead for Endpoint {
         direction.held_bytes -= count;
         if let Some(writer) = direction.writer.take() {
             writer.wake();
+        }
+        if let Some(left) = &mut state.bytes_left {
+            *left -= count;
+            if *left == 0 {
+                state.cut();
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -252,6 +269,22 @@ mod tests {
         wire.cut();
         assert_eq!(far.read(&mut into).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(near.write(b"x").await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_cut_after_a_number_of_bytes_in_both_directions() {
+        let (wire, mut near, mut far) = Wire::new(Weather::CALM, Rng::with_seed(4));
+        wire.cut_after(7);
+        near.write_all(b"hello").await.unwrap();
+        far.write_all(b"world").await.unwrap();
+        let mut into = [0; 5];
+        far.read_exact(&mut into).await.unwrap();
+        assert_eq!(&into, b"hello");
+        near.read_exact(&mut into[..2]).await.unwrap();
+        assert_eq!(&into[..2], b"wo");
+        for end in [&mut near, &mut far] {
+            assert_eq!(end.read(&mut into).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ pub(crate) mod blobs;
 mod draw;
 pub(crate) mod hub;
 pub(crate) mod order;
+pub(crate) mod programs;
 mod strain;
 pub(crate) mod topic;
 
@@ -17,6 +18,7 @@ use crate::log::{MessageNumber, Part};
 pub(crate) use blobs::Blobs;
 pub(crate) use hub::{GROUPS, GroupIndex, Hub, HubReader, Processors, Publisher};
 pub(crate) use order::{Said, Wish};
+pub use programs::{Flaw, Programs};
 pub(crate) use topic::{Rule, Subscription, Test, Topic};
 
 /// The delays of bytes.
@@ -130,7 +132,7 @@ pub struct Queue {
 
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The queues. Subscriptions are queues too, and are last.
+    /// The queues. Subscriptions are queues too, and follow the others; the queues of programs with the SDK are last.
     pub queues: Vec<Queue>,
     pub topics: Vec<Topic>,
     pub producers: Vec<Producer>,
@@ -144,6 +146,7 @@ pub struct Scenario {
     pub peekers: usize,
     pub hub: Option<Hub>,
     pub blobs: Option<Blobs>,
+    pub programs: Option<Programs>,
     /// The average time between two changes of the order of a queue; `None` if orders stay.
     pub reorders_every_ms: Option<u64>,
     pub weather: Weather,

@@ -9,13 +9,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::audit;
-use crate::client::{self, Party, World};
+use crate::client::{self, Party, World, program};
 use crate::hub_audit;
 use crate::log::{Event, Log, LogLine};
 use crate::machine::{Blow, Machine, Office};
 use crate::network::Network;
 use crate::oracle::{self, Violation};
-use crate::scenario::{MachineFaults, NetworkFaults, Scenario, Weather};
+use crate::program_audit;
+use crate::scenario::{Flaw, MachineFaults, NetworkFaults, Scenario, Weather};
 
 /// The time limit for the setup, and again for draining at the end.
 const QUIET_TIME_MAX: Duration = Duration::from_secs(4 * 3600);
@@ -41,8 +42,18 @@ impl Report {
 
 /// Runs a seed. The same seed gives the same report.
 pub fn run(seed: u64) -> Report {
-    let scenario = Scenario::draw(seed);
-    // The broker takes its nonces from the thread's generator.
+    run_scenario(seed, Scenario::draw(seed))
+}
+
+/// Runs a seed whose programs make a mistake. Returns `None` if its world has no programs with the SDK.
+pub fn run_with_flaw(seed: u64, flaw: Flaw) -> Option<Report> {
+    let mut scenario = Scenario::draw(seed);
+    scenario.programs.as_mut()?.flaw = Some(flaw);
+    Some(run_scenario(seed, scenario))
+}
+
+fn run_scenario(seed: u64, scenario: Scenario) -> Report {
+    // The broker takes its nonces from the thread's generator, and the SDK its jitter.
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
@@ -65,9 +76,19 @@ async fn live(seed: u64, scenario: Scenario) -> (Vec<LogLine>, Duration) {
     let auditor = Party::new(&world, "auditor", rng.fork());
     if set_up(auditor).await {
         network.set_faults(scenario.network, scenario.weather);
+        // A random generator of their own keeps the rest of the run unchanged.
+        let programs_rng = &mut Rng::with_seed(seed ^ 0x59806);
+        let programs = scenario.programs.as_ref();
+        let staff = programs.map(|programs| program::hire(&world, programs, programs_rng));
         storm(&world, &blows, &mut rng).await;
         let _ = over.send(true);
         calm(&blows, &mut rng).await;
+        if let Some(staff) = staff {
+            let auditor = Party::new(&world, "auditor", programs_rng.fork());
+            if tokio::time::timeout(QUIET_TIME_MAX, program_audit::settle(auditor, staff)).await.is_err() {
+                trouble(&log, "the programs did not come to their end in time");
+            }
+        }
         if scenario.hub.is_some() {
             let auditor = Party::new(&world, "auditor", rng.fork());
             if tokio::time::timeout(QUIET_TIME_MAX, hub_audit::settle(auditor)).await.is_err() {

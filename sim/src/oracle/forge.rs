@@ -8,7 +8,7 @@ use peeklock_types::{ClassName, ClassSettings, OrderSettings, QueueSettings};
 use super::history::History;
 use super::{CHECKERS, Checker};
 use crate::log::{Answer, Counted, Event, LogLine, MessageNumber, Part, Peeked, Seen, Terms};
-use crate::scenario::{MachineFaults, Rule, Scenario, Subscription, Target, Test, Topic, Wish};
+use crate::scenario::{MachineFaults, Programs, Rule, Scenario, Subscription, Target, Test, Topic, Wish};
 
 pub(super) const LOCK_MS: u64 = 10_000;
 pub(super) const LIMIT: u32 = 4;
@@ -35,6 +35,7 @@ impl Forge {
         let mut scenario = Scenario::draw(1);
         scenario.queues.truncate(1);
         scenario.topics.clear();
+        scenario.programs = None;
         scenario.machine = MachineFaults::default();
         for queue in &mut scenario.queues {
             queue.session_count = 0;
@@ -52,6 +53,15 @@ impl Forge {
             message: 0,
         };
         forge.start();
+        forge
+    }
+
+    /// Creates a log of a queue that only programs with the SDK use.
+    pub(super) fn with_programs() -> Self {
+        let mut forge = Forge::new();
+        let (queues, senders, processors) = (vec![0], Vec::new(), Vec::new());
+        forge.scenario.programs =
+            Some(Programs { queues, senders, processors, cut_within_bytes: None, flaw: None });
         forge
     }
 

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use peeklock_client::Outcome;
 
 use crate::log::{
-    Answer, Counted, Event, LogLine, MessageNumber, Part, Peeked, QueueIndex, Seen, SessionNumber, Terms,
+    Answer, Counted, Event, LogLine, MessageNumber, Part, Peeked, ProgramEvent, QueueIndex, Seen,
+    SessionNumber, Terms,
 };
 use crate::scenario::{Scenario, Wish};
 pub(super) use links::Link;
@@ -459,6 +460,7 @@ impl<'a> History<'a> {
                 Event::Sent { request, .. }
                 | Event::Settled { request, .. }
                 | Event::Renewed { request, .. } => requests.contains(request),
+                Event::Program(ProgramEvent::Worked { message }) => *message == number,
                 Event::Started { .. } | Event::Stepped { .. } | Event::Ended { .. } | Event::Resting => {
                     !lines.is_empty()
                 }

@@ -30,12 +30,17 @@ fn is_same_place(one: &Delivery, other: &Delivery) -> bool {
 /// Returns the time until which only the holder could have the message: its lock had not expired, and it had sent no
 /// settlement.
 pub(super) fn certain_end(history: &History<'_>, delivery: &Delivery) -> i64 {
-    // A message that its delivery deletes has no holder.
-    if delivery.is_deleted() {
+    // A message that its delivery deletes has no holder. A program with the SDK does not show its holds of sessions, which end with their
+    // connections.
+    if delivery.is_deleted() || is_hidden(history, delivery) {
         return 0;
     }
     let spoke_at = delivery.attempts.iter().map(|attempt| attempt.at_ms).min();
     history.lock_end(delivery).min(spoke_at.unwrap_or(i64::MAX))
+}
+
+fn is_hidden(history: &History<'_>, delivery: &Delivery) -> bool {
+    delivery.seen.session.is_some() && history.scenario.is_of_programs(delivery.seen.queue)
 }
 
 /// Checks that a holder is rejected only when its lock has expired, or when it may have settled before.

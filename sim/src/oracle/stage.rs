@@ -50,7 +50,9 @@ pub(super) struct Stage {
 
 pub(super) fn stages(history: &History<'_>) -> Vec<Stage> {
     let queues = 0..history.scenario.queues.len();
-    queues.filter(|queue| !history.has_sessions(*queue)).map(|queue| Stage::new(history, queue)).collect()
+    // A processor of the SDK may hand messages back that it has not shown to its handler.
+    let is_seen = |queue: &usize| !history.has_sessions(*queue) && !history.scenario.is_of_programs(*queue);
+    queues.filter(is_seen).map(|queue| Stage::new(history, queue)).collect()
 }
 
 impl Stage {

@@ -9,7 +9,7 @@ use peeklock_types::{EntityName, PoisonSession, QueueSettings, RetryPolicy};
 use super::order::{Scope, order};
 use super::topic::{COLORS, LEVELS, SUBJECTS};
 use super::{
-    Blobs, Consumer, Habits, Hub, MachineFaults, NetworkFaults, Producer, Queue, Rule, Scenario,
+    Blobs, Consumer, Habits, Hub, MachineFaults, NetworkFaults, Producer, Programs, Queue, Rule, Scenario,
     Subscription, Target, Test, Topic, Weather, strain,
 };
 
@@ -78,6 +78,7 @@ impl Scenario {
             chosen.then(|| pick(rng, &plain, 0))
         };
         let hub = Hub::draw(seed);
+        let programs = Programs::draw(seed, count);
         let mut scenario = Scenario {
             deleters: some_plain(rng, 4).map(|queue| (queue, rng.u32(1..20))).into_iter().collect(),
             idlers: some_plain(rng, 4).into_iter().collect(),
@@ -88,9 +89,16 @@ impl Scenario {
             weather: weather(rng),
             network: network(rng),
             machine: machine(rng),
-            wal: wal(rng, &queues, &topics, &producers, hub.as_ref()),
+            wal: wal(
+                rng,
+                &queues,
+                &topics,
+                &producers,
+                beside(hub.as_ref(), programs.as_ref().map(|(p, _)| p)),
+            ),
             hub,
             blobs: Blobs::draw(seed),
+            programs: None,
             storm: Duration::from_secs(rng.u64(30..=150)),
             queues,
             topics,
@@ -103,6 +111,9 @@ impl Scenario {
         strain::add(seed, &mut scenario);
         strain::step_clock(seed, &mut scenario);
         strain::fail_reads(seed, &mut scenario);
+        if let Some((programs, queues)) = programs {
+            programs.join(queues, &mut scenario);
+        }
         scenario
     }
 }
@@ -355,6 +366,11 @@ fn transfer_bytes(queues: &[Queue], producers: &[Producer]) -> u64 {
     bytes.min(BYTES_MAX) as u64
 }
 
+/// Returns the bytes that may arrive at one time from the clients beside the producers.
+fn beside(hub: Option<&Hub>, programs: Option<&Programs>) -> usize {
+    hub.map_or(0, Hub::round_bytes) + programs.map_or(0, Programs::round_bytes)
+}
+
 /// Draws the smallest segments, so that a short run rolls, recycles, snapshots and evacuates. A commit group must fit
 /// into one, and a round of a shard may contain everything that all producers can send at one time.
 fn wal(
@@ -362,7 +378,7 @@ fn wal(
     queues: &[Queue],
     topics: &[Topic],
     producers: &[Producer],
-    hub: Option<&Hub>,
+    beside_bytes: usize,
 ) -> WalConfig {
     const FACTS_BYTES: u64 = 128 << 10;
     const ENVELOPE_BYTES: usize = 200;
@@ -371,7 +387,7 @@ fn wal(
         .iter()
         .map(|p| p.batch_max * p.burst_max * (p.body_bytes_max + ENVELOPE_BYTES * copy_count_max))
         .sum::<usize>()
-        + hub.map_or(0, Hub::round_bytes);
+        + beside_bytes;
     let is_large = producers.iter().any(|producer| producer.large_one_in > 0);
     // A shard ends a commit group at one mebibyte, and the last body may be as large as a body that is loaded whole.
     let large_bytes = if is_large { 7 << 19 } else { 0 };
