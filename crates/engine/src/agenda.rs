@@ -32,7 +32,9 @@ impl Agenda {
         self.note_part(queue, SubQueue::Main, idle_at);
         if queue.uses_asides {
             for sub_queue in [SubQueue::DeadLetter, SubQueue::Transfer, SubQueue::TransferDeadLetter] {
-                self.note_part(queue, sub_queue, None);
+                if queue.uses(sub_queue) {
+                    self.note_part(queue, sub_queue, None);
+                }
             }
             let asides = [&queue.dead_letter, &queue.transfer, &queue.transfer_dead_letter];
             queue.uses_asides = asides.iter().any(|part| part.messages.count() > 0);
@@ -69,7 +71,9 @@ impl Agenda {
     pub(crate) fn forget(&mut self, queue: &mut Queue) {
         let entity = queue.entity;
         for sub_queue in SubQueue::ALL {
-            self.note_deadline(Address { entity, sub_queue }, queue.part_mut(sub_queue), None);
+            if queue.uses(sub_queue) {
+                self.note_deadline(Address { entity, sub_queue }, queue.part_mut(sub_queue), None);
+            }
         }
     }
 

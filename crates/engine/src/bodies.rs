@@ -35,7 +35,7 @@ impl Engine {
     /// Returns the oldest commit group with a body that a message still needs; `None` if there is none. Visits every
     /// queue, but not its messages.
     pub fn oldest_log_body(&mut self) -> Option<CommitGroupNumber> {
-        let parts = self.queues.values_mut().flat_map(|queue| queue.parts_mut());
+        let parts = self.queues.values_mut().flat_map(|queue| queue.used_parts_mut());
         parts.filter_map(|part| part.messages.oldest_in_log()).min()
     }
 
@@ -105,7 +105,7 @@ impl Engine {
         let mut found = Vec::new();
         for entity in self.names.values() {
             let Some(queue) = self.queues.get_mut(entity) else { continue };
-            for part in queue.parts_mut() {
+            for part in queue.used_parts_mut() {
                 let room = max - found.len();
                 let bodies = part.messages.in_log_upto(upto).take(room);
                 found.extend(bodies.map(|(number, entry)| live(*entity, number, &entry)));

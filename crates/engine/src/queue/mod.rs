@@ -1,6 +1,7 @@
 //! One queue with its sub-queues.
 
 mod apply;
+mod aside;
 mod former;
 mod forward;
 mod history;
@@ -28,6 +29,7 @@ use peeklock_types::{
     SubQueue, Timestamp,
 };
 
+use aside::Aside;
 pub(crate) use forward::reason;
 pub(crate) use history::History;
 pub use interrupted::INTERRUPTIONS_MAX;
@@ -75,9 +77,9 @@ pub(crate) struct Queue {
     /// The newest commit group that contains a body: bodies are in the order of sequence numbers, except strays.
     pub(crate) newest_group: CommitGroupNumber,
     pub(crate) main: Part,
-    pub(crate) dead_letter: Part,
-    pub(crate) transfer: Part,
-    pub(crate) transfer_dead_letter: Part,
+    pub(crate) dead_letter: Aside,
+    pub(crate) transfer: Aside,
+    pub(crate) transfer_dead_letter: Aside,
     /// Whether there may be messages outside of the main part. Usually there are none, and the search is skipped.
     pub(crate) uses_asides: bool,
     /// The message ids seen, if duplicates are detected.
@@ -122,7 +124,6 @@ impl Queue {
         settings: QueueSettings,
         created_at: Timestamp,
     ) -> Queue {
-        let aside = || Part::new(Messages::new(Table::sparse(), false));
         Queue {
             entity,
             name,
@@ -136,9 +137,9 @@ impl Queue {
             next_number: SequenceNumber::FIRST,
             newest_group: CommitGroupNumber::NONE,
             main: Part::new(Messages::new(Table::dense(), true)),
-            dead_letter: aside(),
-            transfer: aside(),
-            transfer_dead_letter: aside(),
+            dead_letter: Aside::default(),
+            transfer: Aside::default(),
+            transfer_dead_letter: Aside::default(),
             uses_asides: true,
             history: History::default(),
             used_at: created_at,
@@ -174,8 +175,20 @@ impl Queue {
         SubQueue::ALL.map(|sub_queue| self.part(sub_queue))
     }
 
-    pub(crate) fn parts_mut(&mut self) -> [&mut Part; 4] {
-        [&mut self.main, &mut self.dead_letter, &mut self.transfer, &mut self.transfer_dead_letter]
+    /// Returns the parts that were ever used.
+    pub(crate) fn used_parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        let asides = [&mut self.dead_letter, &mut self.transfer, &mut self.transfer_dead_letter];
+        std::iter::once(&mut self.main).chain(asides.into_iter().filter_map(Aside::used_mut))
+    }
+
+    /// Returns whether the part was ever used. Another one has no messages, receivers or notes.
+    pub(crate) fn uses(&self, sub_queue: SubQueue) -> bool {
+        match sub_queue {
+            SubQueue::Main => true,
+            SubQueue::DeadLetter => self.dead_letter.is_used(),
+            SubQueue::Transfer => self.transfer.is_used(),
+            SubQueue::TransferDeadLetter => self.transfer_dead_letter.is_used(),
+        }
     }
 
     pub(crate) fn path(&self, sub_queue: SubQueue) -> EntityPath {
