@@ -43,7 +43,8 @@ pub(crate) fn recover(disk: &dyn Disk, layout: &Layout) -> Result<Found, OpenErr
     let ids = segment_ids(disk, layout)?;
     let next_id = ids.last().map_or(1, |id| id + 1);
     let (used, unused) = sort_out(disk, layout, &ids)?;
-    let mut scan = Scan { layout, shards: BTreeMap::new(), last_commit: 0, live: VecDeque::new() };
+    let mut scan =
+        Scan { layout, shards: BTreeMap::new(), last_commit: 0, live: VecDeque::new(), buffer: Vec::new() };
     let mut end = Link::default();
     let ends: Vec<Option<u64>> =
         used.iter().skip(1).map(|next| Some(next.header.previous.end)).chain([None]).collect();
@@ -158,6 +159,8 @@ struct Scan<'a> {
     /// The newest commit with at least one complete frame.
     last_commit: u64,
     live: VecDeque<RingSegment>,
+    /// The bytes of a segment. All segments use the same memory: new memory for each would cost more than reading and checking it.
+    buffer: Vec<u8>,
 }
 
 struct FoundShard {
@@ -192,7 +195,8 @@ impl Scan<'_> {
     /// Reads all frames of a segment and returns their end. A sealed segment must be complete up to the offset at which
     /// it was sealed.
     fn segment(&mut self, used: Used, sealed_at: Option<u64>) -> Result<Link, OpenError> {
-        let bytes = read_whole(&used.segment, sealed_at)
+        let mut bytes = std::mem::take(&mut self.buffer);
+        read_whole(&used.segment, sealed_at, &mut bytes)
             .map_err(failed("reading", &self.layout.segment(used.segment.id)))?;
         let id = used.segment.id;
         self.start_commits(&used.header)?;
@@ -216,6 +220,7 @@ impl Scan<'_> {
             self.last_commit = header.landing.commit;
             cursor.advance(&header);
         }
+        self.buffer = bytes;
         self.live.push_back(RingSegment { segment: Arc::new(used.segment), newest });
         Ok(Link { segment: id, end: cursor.last_end })
     }
@@ -348,9 +353,8 @@ fn later_commit(bytes: &[u8], from: u64, id: u64, commits: &RangeInclusive<u64>)
 }
 
 /// Reads the segment up to `end`, or all of it. Segments are small enough for this.
-fn read_whole(segment: &Segment, end: Option<u64>) -> io::Result<Vec<u8>> {
+fn read_whole(segment: &Segment, end: Option<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
     let size = end.unwrap_or(segment.size_bytes).min(segment.size_bytes);
-    let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
-    segment.file.read_at(&mut bytes, 0)?;
-    Ok(bytes)
+    bytes.resize(usize::try_from(size).unwrap_or(0), 0);
+    segment.file.read_at(bytes, 0)
 }
