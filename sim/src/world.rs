@@ -53,8 +53,9 @@ pub fn run_with_flaw(seed: u64, flaw: Flaw) -> Option<Report> {
 }
 
 fn run_scenario(seed: u64, scenario: Scenario) -> Report {
-    // The broker takes its nonces from the thread's generator, and the SDK its jitter.
+    // The broker, the gateway and the SDK take their random numbers from generators of the thread.
     fastrand::seed(seed);
+    peeklock_broker::random::repeat(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without I/O needs nothing from the system");
     let (entries, lasted) = runtime.block_on(live(seed, scenario.clone()));

@@ -34,8 +34,9 @@ const RUNS: [(&str, Run); 5] = [
 ];
 
 fn main() -> Result<()> {
-    // Nonces and ids come from this generator, which would otherwise have a random seed.
+    // Nonces and ids come from these generators, which would otherwise have random seeds.
     fastrand::seed(SEED);
+    peeklock_broker::random::repeat(SEED);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.as_slice() {
         [] => RUNS.iter().for_each(|(name, _)| println!("{name}")),

@@ -14,6 +14,7 @@ mod hub;
 mod large;
 mod manage;
 mod measure;
+pub mod random;
 mod reply;
 pub mod request;
 mod router;

@@ -598,5 +598,5 @@ fn refused(reason: CloseReason) -> Error {
 }
 
 pub(crate) fn nonce() -> u64 {
-    fastrand::u64(..)
+    crate::random::u64()
 }

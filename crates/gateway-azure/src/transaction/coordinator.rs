@@ -111,7 +111,7 @@ impl Transactions {
         let nothing = || Refusal::bad_request("a request to the coordinator is a declare or a discharge");
         match Control::decode(&sections.value().ok_or_else(nothing)?).ok_or_else(nothing)? {
             Control::Declare => {
-                let txn_id = self.declare(number, context.millis, fastrand::u128(..))?;
+                let txn_id = self.declare(number, context.millis, peeklock_broker::random::u128())?;
                 Ok(Some(DeliveryState::Declared { txn_id }))
             }
             Control::Discharge(Discharge { txn_id, fail }) => {

@@ -67,7 +67,9 @@ fn action(call: &Call<'_>) -> Result<LeaseAction, Problem> {
 
 /// Returns a random GUID, version 4.
 fn new_id() -> LeaseId {
-    LeaseId(uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid().as_u128())
+    LeaseId(
+        uuid::Builder::from_random_bytes(peeklock_broker::random::u128().to_be_bytes()).into_uuid().as_u128(),
+    )
 }
 
 fn span(call: &Call<'_>) -> Result<LeaseSpan, Problem> {

@@ -20,7 +20,7 @@ pub(super) struct Guid(pub(super) Uuid);
 impl Guid {
     /// Returns a random id, version 4.
     pub(super) fn new() -> Self {
-        Guid(Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid())
+        Guid(Builder::from_random_bytes(peeklock_broker::random::u128().to_be_bytes()).into_uuid())
     }
 
     /// Returns an id that depends only on the input: version 8, whose bits the application defines.
