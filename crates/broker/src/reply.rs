@@ -7,7 +7,7 @@ use bytes::Bytes;
 use peeklock_engine::{CloseReason, Counts, Delivery, Head, Metadata, ReceiverId};
 use peeklock_filter::Rule;
 use peeklock_hubs::ReaderEnd;
-use peeklock_types::{EntityKind, EntityName, LockToken, QueueSettings, ShardId, Timestamp};
+use peeklock_types::{EntityKind, EntityName, LockToken, NameError, QueueSettings, ShardId, Timestamp};
 
 use crate::hub::Events;
 use crate::large::{BodyHold, KeptBody};
@@ -222,6 +222,8 @@ pub enum Error {
         "'{name}' is the name of a group of queues in the configuration; choose another name, or rename the group"
     )]
     NameOfQueueGroup { name: EntityName },
+    #[error(transparent)]
+    Name(#[from] NameError),
     #[error("the message could not be stored: {0}")]
     NotKept(String),
     #[error(

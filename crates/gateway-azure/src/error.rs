@@ -193,8 +193,10 @@ pub(crate) fn refusal(error: &Error, path: Option<&EntityPath>) -> Refusal {
         Error::Gone { .. } => Refusal::new(410, condition::DETACH_FORCED, text),
         Error::Engine(error) => engine_refusal(error, path, text),
         Error::Hub(error) => hub_refusal(error, None),
-        // AMQP clients do not use blobs and do not set the size of messages.
-        Error::Blob(_) | Error::StandardTier { .. } => Refusal::new(400, condition::ARGUMENT_ERROR, text),
+        // AMQP clients do not use blobs, create no entities and do not set the size of messages.
+        Error::Blob(_) | Error::Name(_) | Error::StandardTier { .. } => {
+            Refusal::new(400, condition::ARGUMENT_ERROR, text)
+        }
     }
 }
 

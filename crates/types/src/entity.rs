@@ -43,6 +43,8 @@ impl fmt::Display for EntityKind {
 
 /// Separates the names of a topic and its subscription. As a part of any other name it would be ambiguous.
 const SUBSCRIPTIONS: &str = "Subscriptions";
+/// Words between an entity and one of its parts in addresses. A key of the entity is valid for its parts.
+const PART_WORDS: [&str; 3] = ["ConsumerGroups", "Partitions", "Publishers"];
 const SELF_TEST: &str = "$self-test";
 const BETWEEN_FOLDED: &str = "/subscriptions/";
 
@@ -68,6 +70,11 @@ pub enum NameError {
          write topic/Subscriptions/name, with no '/' in the last part"
     )]
     Subscription { name: String },
+    #[error(
+        "the entity name '{name}' has the word '{word}' between other parts, where it separates an entity from a part of it, such as a \
+         partition of a hub; use another name"
+    )]
+    PartWord { name: String, word: String },
     #[error("the subscription name has {count} characters; at most {max} are allowed", max = limits::SUBSCRIPTION_NAME_CHARS_MAX)]
     SubscriptionTooLong { count: usize },
 }
@@ -106,6 +113,19 @@ impl EntityName {
     /// Parses a name that the broker stored itself.
     pub fn parse_stored(text: &str) -> Result<Self, NameError> {
         if text == SELF_TEST { Ok(Self::self_test()) } else { Self::parse(text) }
+    }
+
+    /// Checks that the address of a new entity cannot be that of a part of another entity, such as `hub/Partitions/0`: the keys of the other
+    /// entity would be valid for it. Names of stored entities are not checked, so that older ones stay reachable.
+    pub fn check_new(&self) -> Result<(), NameError> {
+        let (topic, _) = self.topic_and_subscription().unwrap_or((&self.text, ""));
+        let parts: Vec<&str> = topic.split('/').collect();
+        let between = parts.get(1..parts.len().saturating_sub(1)).unwrap_or_default();
+        let is_word = |part: &&&str| PART_WORDS.iter().any(|word| part.eq_ignore_ascii_case(word));
+        match between.iter().find(is_word) {
+            Some(word) => Err(NameError::PartWord { name: self.text.to_string(), word: (*word).to_owned() }),
+            None => Ok(()),
+        }
     }
 
     /// Returns the name of a topic's subscription.
@@ -376,6 +396,24 @@ mod tests {
         let long = format!("a/Subscriptions/{}", "x".repeat(51));
         assert!(matches!(EntityName::parse(&long), Err(NameError::SubscriptionTooLong { count: 51 })));
         assert!(matches!(EntityName::parse("a/Subscriptions/"), Err(NameError::Empty)));
+    }
+
+    #[test]
+    fn a_new_entity_cannot_have_the_address_of_a_part() {
+        let check = |name: &str| EntityName::parse(name).unwrap().check_new();
+        for name in [
+            "orders/partitions/9",
+            "a/b/Publishers/p",
+            "orders/consumergroups/g/x",
+            "a/PARTITIONS/t/Subscriptions/s",
+        ] {
+            assert!(matches!(check(name), Err(NameError::PartWord { .. })), "{name}");
+        }
+        for name in
+            ["partitions/9", "orders/partitions", "orders/partitions2/9", "t/Subscriptions/partitions", "a/b"]
+        {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ impl Broker {
         settings: HubSettings,
         groups: Vec<ConsumerGroup>,
     ) -> Result<HubView, AdminError> {
+        name.check_new().map_err(Error::from)?;
         settings.check().map_err(peeklock_hubs::Error::from).map_err(Error::from)?;
         let _turn = self.quota_turn().await;
         self.check_hub_count(&name, &groups).await?;

@@ -64,6 +64,7 @@ impl Broker {
         if self.queue_groups().contains_key(&name) {
             return Err(Error::NameOfQueueGroup { name }.into());
         }
+        name.check_new().map_err(Error::from)?;
         let _turn = self.quota_turn().await;
         self.check_entity_count(&name, kind).await?;
         let settings = self.entity_within_quotas(&name, settings)?;

@@ -353,14 +353,11 @@ async fn a_missing_partition_is_out_of_range() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_may_have_a_name_like_a_partition() {
+async fn a_queue_cannot_have_the_address_of_a_partition() {
     let rig = rig(1).await;
-    rig.queue("shop/publishers/till", QueueSettings::default()).await;
-    let mut client = rig.client().await;
-    let link = client.sender("shop/publishers/till").await;
-    assert_eq!(client.send(link, &message("m")).await, DeliveryState::Accepted);
-    let link = client.receiver("shop/publishers/till").await;
-    assert_eq!(client.receive(link).await.1.body, message("m").body);
+    let name = EntityName::parse("shop/publishers/till").unwrap();
+    let error = rig.broker.create_queue(name, QueueSettings::default()).await.unwrap_err().to_string();
+    assert!(error.contains("'publishers'") && error.contains("another name"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
