@@ -193,6 +193,17 @@ impl<'g> Conversation<'g> {
         self.handle_access_change();
     }
 
+    /// Drops the claims whose time has ended.
+    pub(crate) fn handle_expired_claims(&mut self, now: Millis) {
+        if self.access.claims_deadline(&self.context).is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        self.context.now = self.context.namespace.broker.clock().now();
+        self.context.millis = now;
+        self.access.watch_claims(&mut self.context, &mut self.transactions);
+        self.forget_removed();
+    }
+
     /// Counts input that was handled.
     pub(crate) fn count_input(&mut self, count: usize) {
         self.access.count_input(&mut self.context, count);

@@ -85,6 +85,7 @@ where
                 write_deadline = None;
             }
             batch = replies.recv(), if has_room => {
+                check_claims(conversation, &mut revision, now());
                 conversation.handle_replies(batch.unwrap_or_default());
                 if conversation.has_several_shards() {
                     // One commit releases effects of several shards. Their tasks run first, so that one write contains
@@ -106,6 +107,7 @@ where
                     return Ok(());
                 }
                 read_bytes = next_read_bytes(read_bytes, count);
+                check_claims(conversation, &mut revision, now());
                 conversation.handle_input(now(), &mut input);
                 conversation.count_input(count);
                 if let Some(moved) = conversation.take_moved() {
@@ -135,6 +137,16 @@ where
         conversation.send_batches().await;
         conversation.log_endings();
     }
+}
+
+/// Drops the claims that have ended. A peer that never pauses would otherwise use them until it does, because its input and its replies
+/// come before timers and changes.
+fn check_claims(conversation: &mut Conversation<'_>, revision: &mut watch::Receiver<u64>, now: Millis) {
+    if revision.has_changed().unwrap_or_default() {
+        revision.mark_unchanged();
+        conversation.handle_access_change();
+    }
+    conversation.handle_expired_claims(now);
 }
 
 #[derive(PartialEq, Eq)]

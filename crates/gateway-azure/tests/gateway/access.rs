@@ -169,6 +169,39 @@ async fn a_replaced_or_removed_key_ends_its_links() {
     assert!(text(&closed(&mut second).await).contains("no valid token"));
 }
 
+/// The message is there before the gateway can run, so it is handled after the end of the claim although input comes before timers.
+#[tokio::test(start_paused = true)]
+async fn input_that_follows_the_end_of_a_claim_has_no_effect() {
+    let rig = rig().await;
+    let app = policy(&rig, None, "app", &[Right::Send]);
+    let waiting = async || {
+        let found = rig.broker.show(EntityName::parse("orders").unwrap()).await.unwrap();
+        found.counts.active_count
+    };
+    let mut client = anonymous(&rig).await;
+    let tokens = client.tokens().await;
+    let signed = token(&rig, "app", &app.primary, "sb://h/orders", 3600);
+    assert_eq!(client.put_token(&tokens, "sb://h/orders", signed).await, 202);
+    let link = client.sender("orders").await;
+    assert_eq!(client.send(link, &message("in time")).await, DeliveryState::Accepted);
+    rig.access.remove(None, "app").unwrap();
+    client.start_send(link, &message("too late"), None);
+    client.flush().await;
+    assert_eq!(client.detached(link).await.condition, UNAUTHORIZED);
+    assert_eq!(waiting().await, 1, "the key was removed before the message arrived");
+
+    let mut client = anonymous(&rig).await;
+    let tokens = client.tokens().await;
+    assert_eq!(client.put_token(&tokens, "sb://h/orders", orders_token(&rig, 10)).await, 202);
+    let link = client.sender("orders").await;
+    assert_eq!(client.send(link, &message("in time")).await, DeliveryState::Accepted);
+    client.start_send(link, &message("too late"), None);
+    client.flush().await;
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert_eq!(client.detached(link).await.condition, UNAUTHORIZED);
+    assert_eq!(waiting().await, 2, "the token expired before the message arrived");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_policy_change_ends_links_of_a_sasl_plain_connection() {
     let rig = rig().await;
