@@ -113,8 +113,13 @@ fn may_send(namespace: &Namespace, head: &Head, target: &EntityName, header: &He
 }
 
 /// Returns whether the token permits sends in the whole namespace. SDK quirk: JavaScript signs the second token for the
-/// bare host without a scheme, which denotes the whole namespace.
+/// bare host without a scheme, which denotes the whole namespace. A token for an entity has the same form, so a host that could be the
+/// name of an entity must be a known one.
 fn is_for_host(namespace: &Namespace, head: &Head, token: &str, now_s: u64) -> bool {
+    let host = head.authority();
+    if EntityName::parse(host).is_ok() && !namespace.is_known_host(host) {
+        return false;
+    }
     let claim = namespace.access.check_token(token, head.authority(), now_s);
     claim.is_ok_and(|claim| claim.is_of_namespace() && claim.rights().has(Right::Send))
 }

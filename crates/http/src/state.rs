@@ -9,7 +9,7 @@ use peeklock_web::{Limits, host_of};
 use tokio::sync::Mutex;
 
 use crate::health::Health;
-use crate::request::Head;
+use crate::request::{Head, is_loopback_host};
 
 /// A set of entities with its own keys.
 #[derive(Clone)]
@@ -103,6 +103,11 @@ impl Namespace {
         let label = host.split('.').next().unwrap_or_default();
         label.eq_ignore_ascii_case(&self.name)
             || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
+    }
+
+    /// Returns whether the host, without a port, is a configured one or a name of this machine.
+    pub(crate) fn is_known_host(&self, host: &str) -> bool {
+        is_loopback_host(host) || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
     }
 
     pub(crate) fn now(&self) -> Timestamp {
