@@ -208,7 +208,7 @@ pub struct Receiver {
 type Place = Pin<Box<dyn Future<Output = Result<OwnedPermit<Command>, SendError<()>>> + Send>>;
 
 /// The link that a receiver and its deliveries share. It is detached when the last of them is dropped.
-struct ReceiverLink {
+pub(crate) struct ReceiverLink {
     shared: Arc<Shared>,
     link: LinkId,
     entity: Arc<str>,
@@ -216,11 +216,12 @@ struct ReceiverLink {
 }
 
 impl ReceiverLink {
-    fn lost(&self) -> Error {
+    /// Returns the reason why the link has ended.
+    pub(crate) fn lost(&self) -> Error {
         self.ending.get().cloned().unwrap_or_else(|| self.shared.lost())
     }
 
-    async fn tell(&self, command: ReceiverCommand) -> Result<(), Error> {
+    pub(crate) async fn tell(&self, command: ReceiverCommand) -> Result<(), Error> {
         let command = Command::Receiver { link: self.link, command };
         self.shared.commands.send(command).await.map_err(|_| self.lost())
     }
@@ -234,6 +235,14 @@ impl ReceiverLink {
         let (reply, answer) = oneshot::channel();
         self.tell(command(reply)).await?;
         answer.await.unwrap_or_else(|_| Err(self.lost()))
+    }
+
+    /// Settles a message that the broker deleted when it was received.
+    pub(crate) fn without_lock(&self, outcome: &Outcome) -> Result<(), Error> {
+        match outcome {
+            Outcome::Complete => Ok(()),
+            _ => Err(Error::NotLocked { entity: Arc::clone(&self.entity) }),
+        }
     }
 
     async fn detach(&self, unseen: Vec<DeliveryId>) -> Result<(), Error> {
@@ -587,14 +596,16 @@ impl Delivery {
         outcome: Outcome,
         wrap: impl FnOnce(DeliveryState) -> DeliveryState,
     ) -> Result<(), Error> {
-        if self.arrival.is_settled {
-            return match outcome {
-                Outcome::Complete => Ok(()),
-                _ => Err(Error::NotLocked { entity: Arc::clone(&self.link.entity) }),
-            };
-        }
-        let (id, state) = (self.arrival.id, wrap(outcome.into_state()));
-        self.link.ask(|reply| ReceiverCommand::Settle { id, state, reply }).await
+        let (link, id) = self.into_unsettled();
+        let Some(id) = id else { return link.without_lock(&outcome) };
+        let state = wrap(outcome.into_state());
+        link.ask(|reply| ReceiverCommand::Settle { id, state, reply }).await
+    }
+
+    /// Returns what is needed to settle the message. There is no id if the broker has deleted it already.
+    pub(crate) fn into_unsettled(self) -> (Arc<ReceiverLink>, Option<DeliveryId>) {
+        let id = (!self.arrival.is_settled).then_some(self.arrival.id);
+        (self.link, id)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::pipeline::Failure;
 use crate::producer::Producer;
 use crate::receiver::{Arrival, ReceiveMode};
 use crate::session::{HeldSession, SessionWish};
+use crate::settler::Batch;
 use crate::spares::Declared;
 
 /// The capacity of the command queue.
@@ -108,6 +109,8 @@ pub(crate) enum ReceiverCommand {
         id: DeliveryId,
         state: DeliveryState,
     },
+    /// Settlements whose results go to one list.
+    SettleEach(Batch),
     SettleMany {
         ids: Vec<DeliveryId>,
         state: DeliveryState,

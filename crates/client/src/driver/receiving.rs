@@ -12,6 +12,7 @@ use super::command::{ReceiverCommand, Reply};
 use crate::error::{Ending, Error};
 use crate::outcome::outcome_of;
 use crate::receiver::Arrival;
+use crate::settler::{Results, Settlement};
 
 pub(super) struct ReceivingLink {
     entity: Arc<str>,
@@ -20,7 +21,7 @@ pub(super) struct ReceivingLink {
     arrivals: Option<mpsc::Sender<Arrival>>,
     initial_credit: u32,
     is_stopping: bool,
-    awaited: BTreeMap<u32, Reply<()>>,
+    awaited: BTreeMap<u32, Awaiting>,
     /// The number of unconfirmed settlements that have no caller waiting for them.
     counted: usize,
     /// The number of such settlements that the broker has confirmed, for the receiver to read.
@@ -29,6 +30,22 @@ pub(super) struct ReceivingLink {
     flushes: Vec<Reply<()>>,
     /// The calls that wait for the end of a drain.
     drains: Vec<Reply<()>>,
+}
+
+/// The caller that waits for the confirmation of a settlement.
+enum Awaiting {
+    Reply(Reply<()>),
+    Result { key: u64, results: Arc<Results> },
+}
+
+impl Awaiting {
+    fn answer(self, result: Result<(), Error>) {
+        match self {
+            // A caller that has stopped waiting needs no answer.
+            Awaiting::Reply(reply) => drop(reply.send(result)),
+            Awaiting::Result { key, results } => results.push(key, result),
+        }
+    }
 }
 
 impl ReceivingLink {
@@ -88,8 +105,16 @@ impl ReceivingLink {
             ReceiverCommand::Stop => self.stop(link, connection),
             ReceiverCommand::Drain(reply) => self.drain(link, reply, connection),
             ReceiverCommand::Settle { id, state, reply } => {
-                self.awaited.insert(id.0, reply);
+                self.awaited.insert(id.0, Awaiting::Reply(reply));
                 connection.set_outcome(link, id, state);
+            }
+            ReceiverCommand::SettleEach(batch) => {
+                let (settlements, results) = batch.take();
+                for Settlement { key, id, state } in settlements {
+                    let awaiting = Awaiting::Result { key, results: Arc::clone(&results) };
+                    self.awaited.insert(id.0, awaiting);
+                    connection.set_outcome(link, id, state);
+                }
             }
             ReceiverCommand::SettleStep { id, state } => connection.settle(link, id, state),
             ReceiverCommand::SettleMany { ids, state } => {
@@ -139,10 +164,9 @@ impl ReceivingLink {
             _ => Ok(()),
         };
         if !self.awaited.is_empty()
-            && let Some(reply) = self.awaited.remove(&id.0)
+            && let Some(awaiting) = self.awaited.remove(&id.0)
         {
-            let _ = reply.send(result);
-            return;
+            return awaiting.answer(result);
         }
         self.counted = self.counted.saturating_sub(1);
         match result {
@@ -171,7 +195,10 @@ impl ReceivingLink {
     pub(super) fn end(self, error: &Error) {
         // The reason is set before pending calls are woken.
         let _ = self.ending.set(error.clone());
-        for reply in self.awaited.into_values().chain(self.flushes).chain(self.drains) {
+        for awaiting in self.awaited.into_values() {
+            awaiting.answer(Err(error.clone()));
+        }
+        for reply in self.flushes.into_iter().chain(self.drains) {
             let _ = reply.send(Err(error.clone()));
         }
     }

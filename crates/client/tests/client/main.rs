@@ -7,4 +7,5 @@ mod losing;
 mod receiving;
 mod script;
 mod sending;
+mod settling;
 mod transactions;

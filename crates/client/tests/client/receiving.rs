@@ -10,22 +10,22 @@ use crate::script::{Then, accept, connect, deliver};
 
 /// An endless queue: one message for every credit. Settlements are confirmed with the same state and recorded.
 #[derive(Default)]
-struct Endless {
+pub(crate) struct Endless {
     delivered: u32,
     /// The largest number of unsettled messages so far.
     out_max: u32,
     out: u32,
-    settled: Vec<DeliveryState>,
+    pub(crate) settled: Vec<DeliveryState>,
 }
 
 impl Endless {
-    async fn connect() -> (Client, Arc<Mutex<Endless>>) {
+    pub(crate) async fn connect() -> (Client, Arc<Mutex<Endless>>) {
         let queue = Arc::<Mutex<Endless>>::default();
         let script = Arc::clone(&queue);
         (connect(move |connection, event| script.lock().unwrap().handle(connection, event)).await, queue)
     }
 
-    fn handle(&mut self, connection: &mut Connection, event: Event) -> Then {
+    pub(crate) fn handle(&mut self, connection: &mut Connection, event: Event) -> Then {
         match event {
             Event::Attach { link, attach, .. } => accept(connection, link, attach.role),
             Event::Flow { link, credit, drain, .. } => {
