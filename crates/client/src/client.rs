@@ -30,6 +30,9 @@ use crate::transport;
 /// The largest message that a queue can hold, plus the sections that a broker adds. A receiver with a lower limit would reject the message,
 /// and a broker moves rejected messages to the dead-letter queue.
 const MESSAGE_SIZE_BYTES_MAX: u64 = limits::LARGE_MESSAGE_SIZE_BYTES_MAX as u64 + 1024 * 1024;
+/// The highest channel that the broker may use, as in Service Bus: 5,000 links of one connection have a session each. A broker that permits
+/// fewer makes links share sessions.
+const CHANNEL_MAX: u16 = 4_999;
 /// The limit of bytes of incomplete messages on all links together: room for a few of the largest messages.
 const INCOMPLETE_BYTES_MAX: usize = 4 * limits::LARGE_MESSAGE_SIZE_BYTES_MAX;
 
@@ -85,6 +88,7 @@ impl Client {
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
         let mut config = Config::client(container_id.to_owned(), target.host.clone());
+        config.channel_max = CHANNEL_MAX;
         config.limits.message_size_bytes_max = MESSAGE_SIZE_BYTES_MAX;
         config.limits.incomplete_bytes_max = INCOMPLETE_BYTES_MAX;
         let connection = Connection::client(config, Some(sasl(&target.credentials)), Millis(0));

@@ -11,6 +11,7 @@ use peeklock_amqp::{
 };
 
 use super::command::{Discharge, Reply};
+use super::sessions::Sessions;
 use crate::error::{Error, MalformedReason};
 use crate::spares::{Declared, Spares};
 
@@ -65,9 +66,14 @@ impl Unsent {
 }
 
 impl Coordinator {
-    /// Attaches the link on its own session. Returns `None` if the connection has no free session.
-    pub(super) fn attach(serial: u64, spares: Arc<Spares>, connection: &mut Connection) -> Option<Self> {
-        let session = connection.begin()?;
+    /// Attaches the link. Returns `None` if the connection has no room for it.
+    pub(super) fn attach(
+        serial: u64,
+        spares: Arc<Spares>,
+        sessions: &mut Sessions,
+        connection: &mut Connection,
+    ) -> Option<Self> {
+        let session = sessions.pick(connection)?;
         let name = format!("coordinator-{serial}");
         let mut attach = Attach::new(name.clone(), 0, Role::Sender);
         attach.snd_settle_mode = SenderSettleMode::Unsettled;
@@ -76,10 +82,7 @@ impl Coordinator {
         attach.target = Some(Target::Coordinator(target));
         attach.desired_capabilities = vec![STEP_COUNT_CAPABILITY];
         attach.initial_delivery_count = Some(0);
-        let Some(link) = connection.attach(session, attach) else {
-            connection.end(session, None);
-            return None;
-        };
+        let link = sessions.attach(session, attach, connection)?;
         Some(Self {
             link,
             next_number: 0,

@@ -63,7 +63,8 @@ impl Driver {
                 self.refuse_opening(OpenFailure::Other(error.to_string()));
             }
             // A broker begins neither sessions nor links, and reports a lost session by its links.
-            Event::SessionEnded { .. } | Event::SessionBegun { .. } | Event::SaslOutcome { .. } => {}
+            Event::SessionEnded { session, .. } => self.sessions.ended(session),
+            Event::SessionBegun { .. } | Event::SaslOutcome { .. } => {}
             Event::Closed { error: None } | Event::SaslInit { .. } => {}
             // The client does not enable these events: every delivery is passed on as a whole.
             Event::Part { .. } | Event::Oversized { .. } => {}
@@ -182,6 +183,7 @@ impl Driver {
     }
 
     fn handle_detached(&mut self, link: LinkId, error: Option<AmqpError>) {
+        self.sessions.leave(link, &mut self.connection);
         match self.links.remove(&link) {
             Some(Link::Request(address)) => self.handle_node_lost(link, &address, error),
             Some(Link::Coordinator) => self.handle_coordinator_lost(error),
@@ -209,12 +211,9 @@ impl Driver {
         }
         let Some(node) = self.nodes.remove(address) else { return };
         let other = if node.sender == link { node.receiver } else { node.sender };
-        let session = self.connection.link(other).map(|info| info.session);
         self.connection.detach(other, None);
         self.links.insert(other, Link::Closing(None));
-        if let Some(session) = session {
-            self.connection.end(session, None);
-        }
+        self.sessions.leave(other, &mut self.connection);
         let entity = node.address().trim_end_matches("/$management").into();
         node.end(&Error::link_ended(&entity, error));
     }

@@ -10,6 +10,7 @@ mod events;
 mod receiving;
 mod requests;
 mod sending;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,6 +32,7 @@ use coordinator::Coordinator;
 use receiving::ReceivingLink;
 use requests::Node;
 use sending::SendingLink;
+use sessions::Sessions;
 
 /// The size of one read, large enough that a busy broker causes few system calls.
 const READ_BYTES: usize = 64 * 1024;
@@ -54,6 +56,7 @@ pub(crate) struct Driver {
     commands: mpsc::Receiver<Command>,
     /// The links, ordered like the nodes, so that the order of notifications is deterministic.
     links: BTreeMap<LinkId, Link>,
+    sessions: Sessions,
     nodes: BTreeMap<Arc<str>, Node>,
     coordinator: Option<Coordinator>,
     spares: Arc<Spares>,
@@ -93,6 +96,7 @@ impl Driver {
             connection,
             commands,
             links: BTreeMap::new(),
+            sessions: Sessions::default(),
             nodes: BTreeMap::new(),
             coordinator: None,
             spares,
@@ -279,17 +283,13 @@ impl Driver {
         }
     }
 
-    /// Attaches a link on its own session, so that a link with a closed window does not block another one.
     fn open(&mut self, request: Box<LinkRequest>, reply: Reply<Opened>) {
         self.serial += 1;
         let attach = attach_for(&request, self.serial);
-        let session = self.connection.begin();
-        match session.and_then(|session| self.connection.attach(session, attach)) {
+        let session = self.sessions.pick(&mut self.connection);
+        match session.and_then(|session| self.sessions.attach(session, attach, &mut self.connection)) {
             Some(link) => drop(self.links.insert(link, Link::Opening(request, reply))),
-            None => {
-                session.into_iter().for_each(|session| self.connection.end(session, None));
-                let _ = reply.send(Err(Error::TooManyLinks));
-            }
+            None => drop(reply.send(Err(Error::TooManyLinks))),
         }
     }
 
@@ -298,14 +298,10 @@ impl Driver {
         for id in unseen {
             self.connection.settle(link, id, DeliveryState::Released);
         }
-        let session = self.connection.link(link).map(|info| info.session);
         self.connection.detach(link, None);
         open.end(&Error::Closed);
         self.links.insert(link, Link::Closing(reply));
-        // The session belongs to this link. Its end follows the detach.
-        if let Some(session) = session {
-            self.connection.end(session, None);
-        }
+        self.sessions.leave(link, &mut self.connection);
     }
 
     fn request(
@@ -317,7 +313,9 @@ impl Driver {
     ) {
         if !self.nodes.contains_key(address) {
             self.serial += 1;
-            let Some(node) = Node::attach(Arc::clone(address), self.serial, &mut self.connection) else {
+            let Some(node) =
+                Node::attach(Arc::clone(address), self.serial, &mut self.sessions, &mut self.connection)
+            else {
                 let _ = reply.send(Err(Error::TooManyLinks));
                 return;
             };
@@ -338,7 +336,8 @@ impl Driver {
         if self.coordinator.is_none() {
             self.serial += 1;
             let spares = Arc::clone(&self.spares);
-            let coordinator = Coordinator::attach(self.serial, spares, &mut self.connection)?;
+            let coordinator =
+                Coordinator::attach(self.serial, spares, &mut self.sessions, &mut self.connection)?;
             self.links.insert(coordinator.link, Link::Coordinator);
             self.coordinator = Some(coordinator);
         }

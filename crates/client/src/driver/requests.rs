@@ -11,6 +11,7 @@ use peeklock_amqp::{
 use peeklock_types::limits;
 
 use super::command::Reply;
+use super::sessions::Sessions;
 use crate::error::Error;
 use crate::outcome::{in_transaction, outcome_of};
 
@@ -38,9 +39,14 @@ struct Waiting {
 }
 
 impl Node {
-    /// Attaches both links on their own session. Returns `None` if the connection has no free session.
-    pub(super) fn attach(address: Arc<str>, serial: u64, connection: &mut Connection) -> Option<Self> {
-        let session = connection.begin()?;
+    /// Attaches both links on one session. Returns `None` if the connection has no room for them.
+    pub(super) fn attach(
+        address: Arc<str>,
+        serial: u64,
+        sessions: &mut Sessions,
+        connection: &mut Connection,
+    ) -> Option<Self> {
+        let session = sessions.pick(connection)?;
         let reply_to = Text::from(format!("reply-{serial}"));
         let mut request = Attach::new(format!("request-{serial}"), 0, Role::Sender);
         request.source = Some(Source::with_address(reply_to.clone()));
@@ -50,10 +56,10 @@ impl Node {
         response.source = Some(Source::with_address(address.to_string()));
         response.target = Some(Target::with_address(reply_to.clone()));
         response.max_message_size = Some(RESPONSE_SIZE_BYTES_MAX);
-        let receiver = connection.attach(session, response);
-        let sender = connection.attach(session, request);
-        let (Some(receiver), Some(sender)) = (receiver, sender) else {
-            connection.end(session, None);
+        let receiver = sessions.attach(session, response, connection)?;
+        let Some(sender) = sessions.attach(session, request, connection) else {
+            connection.detach(receiver, None);
+            sessions.leave(receiver, connection);
             return None;
         };
         Some(Self {

@@ -7,5 +7,6 @@ mod losing;
 mod receiving;
 mod script;
 mod sending;
+mod sessions;
 mod settling;
 mod transactions;

@@ -19,20 +19,28 @@ pub(crate) async fn connect<S>(script: S) -> Client
 where
     S: FnMut(&mut Connection, Event) -> Then + Send + 'static,
 {
+    connect_to(Config::server("script"), script).await
+}
+
+/// Returns a client that is connected to a broker with these settings.
+pub(crate) async fn connect_to<S>(config: Config, script: S) -> Client
+where
+    S: FnMut(&mut Connection, Event) -> Then + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
-        serve(stream, script).await;
+        serve(stream, config, script).await;
     });
     Client::connect(&format!("amqp://user:secret@{address}")).await.unwrap()
 }
 
-async fn serve<S>(mut stream: TcpStream, mut script: S)
+async fn serve<S>(mut stream: TcpStream, config: Config, mut script: S)
 where
     S: FnMut(&mut Connection, Event) -> Then,
 {
-    let mut connection = Connection::server(Config::server("script"), Millis(0));
+    let mut connection = Connection::server(config, Millis(0));
     let mut input = BytesMut::new();
     loop {
         while !connection.output().is_empty() {
