@@ -17,6 +17,7 @@
 //!
 //! Inside, a handler is a [`tower::Service`] for [`Job`]s, so every layer of tower that accepts any request works.
 
+mod call;
 mod catch_panic;
 mod context;
 mod extract;
@@ -25,6 +26,7 @@ mod function;
 mod job;
 mod layer;
 mod outcome;
+mod shared;
 mod signal;
 
 pub use context::Context;
@@ -41,7 +43,9 @@ pub(crate) use job::States;
 pub use layer::{Timeout, TimeoutLayer, Trace, TraceLayer};
 pub use outcome::IntoOutcome;
 
+pub(crate) use call::Call;
 pub(crate) use catch_panic::catch_panic;
+pub(crate) use shared::Shared;
 
 /// The service that a processor calls: a handler with its layers.
 pub type JobService = tower::util::BoxCloneSyncService<Job, crate::Outcome, tower::BoxError>;

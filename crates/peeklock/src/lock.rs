@@ -44,7 +44,8 @@ impl LockEnd {
     }
 
     pub(crate) fn of_message(clock: Option<BrokerClock>, message: &ReceivedMessage) -> Self {
-        Self::new(clock, message.locked_until(), message.enqueued_at())
+        let enqueued_at = if clock.is_none() { message.enqueued_at() } else { None };
+        Self::new(clock, message.locked_until(), enqueued_at)
     }
 
     /// Returns the end after a renewal that was requested at `asked_at` and that the broker extended to `until`.

@@ -169,7 +169,7 @@ mod tests {
         let malformed = HandlerError::deserialize("x");
         assert_eq!(decide(&retry, &malformed, 1, 0.0), Decision::DeadLetter("DeserializeFailed"));
         assert_eq!(decide(&retry, &HandlerError::fatal("x"), 1, 0.0), Decision::Fail);
-        let panic = HandlerError::panic("x".to_owned());
+        let panic = HandlerError::of_panic(&"x");
         assert_eq!(decide(&retry, &panic, 2, 0.0), Decision::DeadLetter("Panic"));
         let timeout = HandlerError::timeout(SECOND);
         assert_eq!(decide(&retry, &timeout, 2, 0.0), Decision::DeadLetter("HandlerTimeout"));

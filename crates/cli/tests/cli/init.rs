@@ -45,7 +45,7 @@ mod slow {
         assert!(tests.contains("2 passed"), "{tests}");
         // The tests have built the program as well. `cargo run` would build the SDK again, without the test kit.
         let run = text_of(&Command::new(target().join("debug/demo-shop")).output().unwrap());
-        assert!(run.contains("order 5: soup") && run.contains("stopped:"), "{run}");
+        assert!(run.contains("order 5: soup") && run.contains("stopped: 5 completed, 0 failed"), "{run}");
     }
 }
 

@@ -15,7 +15,7 @@ use peeklock_client::{
 };
 
 use super::settle::{by_token, settle, without_lock};
-use super::{Delivery, Hold, Source};
+use super::{Hold, Source, Unsettled};
 use crate::Outcome;
 use crate::error::Error;
 use crate::lock::broker_now;
@@ -39,14 +39,15 @@ const BROKER_ANNOTATIONS: [&str; 10] = [
 
 /// Abandons a message that is delivered again after `delay`, as a copy if possible.
 pub(super) async fn abandon_after(
-    mut delivery: Delivery,
+    mut unsettled: Unsettled,
+    message: &ReceivedMessage,
     properties: Fields,
     delay: Duration,
 ) -> Result<(), Error> {
-    let copy = delivery.copy(&properties, delay);
+    let copy = unsettled.copy(message, &properties, delay);
     let plain = Outcome::AbandonWith { properties, delay: None };
-    let Some(hold) = delivery.hold.take() else { return without_lock(&delivery.source, &plain) };
-    let (source, lock_end) = (&delivery.source, delivery.lock_end());
+    let Some(hold) = unsettled.hold.take() else { return without_lock(&unsettled.source, &plain) };
+    let (source, lock_end) = (&unsettled.source, unsettled.lock_end());
     let Some((copy, token)) = copy.zip(hold.token()) else {
         return settle(source, hold, plain, lock_end).await;
     };
@@ -68,20 +69,20 @@ pub(super) async fn abandon_after(
     by_token(source, token, plain, Some(lock_end), is_uncertain).await
 }
 
-impl Delivery {
+impl Unsettled {
     /// Returns the copy that can take the place of the message after `delay`. `None` if it would not come back to the same place, or if the
     /// message is a deferred one, which has to keep its sequence number.
-    fn copy(&self, properties: &Fields, delay: Duration) -> Option<AmqpMessage> {
+    fn copy(&self, message: &ReceivedMessage, properties: &Fields, delay: Duration) -> Option<AmqpMessage> {
         let is_replaceable = self.source.session.is_none() && is_queue(&self.source.entity);
         if !is_replaceable || !matches!(self.hold, Some(Hold::Link(_))) {
             return None;
         }
         let now = match (self.source.clock, self.received_at) {
             (Some(clock), _) => clock.now(),
-            (None, Some(received_at)) => broker_now(&self.message, received_at.elapsed())?,
+            (None, Some(received_at)) => broker_now(message, received_at.elapsed())?,
             (None, None) => return None,
         };
-        Some(copy_of(&self.message, properties, now + delay, fastrand::u64(..)))
+        Some(copy_of(message, properties, now + delay, fastrand::u64(..)))
     }
 }
 

@@ -2,23 +2,23 @@
 
 mod copy;
 mod settle;
+mod unsettled;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use peeklock_amqp::Fields;
-use peeklock_client::{BrokerClock, Extensions, INTERRUPTED_PROPERTY, LockToken, ReceivedMessage};
+use peeklock_client::{BrokerClock, Extensions, LockToken, ReceivedMessage};
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
 
 use crate::Outcome;
 use crate::connection::Connection;
 use crate::error::{Error, Kind};
-use crate::lock::LockEnd;
 use crate::sender::Sender;
 use crate::session::Session;
-pub(crate) use settle::by_token;
+pub(crate) use settle::{Sent, by_token};
+pub(crate) use unsettled::{Renewal, Unsettled};
 
 /// A received message. In mode [`ReceiveMode::PeekLock`](crate::ReceiveMode::PeekLock) it is locked until it is settled.
 ///
@@ -33,12 +33,7 @@ pub(crate) use settle::by_token;
 #[must_use = "settle it; a dropped delivery is abandoned"]
 pub struct Delivery {
     message: ReceivedMessage,
-    /// `None` once it is settled.
-    hold: Option<Hold>,
-    source: Arc<Source>,
-    lock: Arc<Mutex<LockEnd>>,
-    /// When the message was received, if the time of the broker has to be estimated.
-    received_at: Option<Instant>,
+    unsettled: Unsettled,
 }
 
 /// The way to settle a message.
@@ -109,22 +104,26 @@ impl Delivery {
                 return Err(error.into());
             }
         };
-        if let Some(observer) = source.connection.observer() {
-            observer.received(&source.entity, &message);
-        }
-        let lock = Arc::new(Mutex::new(LockEnd::of_message(source.clock, &message)));
-        let received_at = source.clock.is_none().then(Instant::now);
-        Ok(Delivery { message, hold: Some(Hold::Link(link)), source: Arc::clone(source), lock, received_at })
+        Ok(Self::with(message, Some(Hold::Link(link)), source))
     }
 
     /// Returns the delivery of a message that was fetched by its sequence number.
     pub(crate) fn fetched(message: ReceivedMessage, source: &Arc<Source>) -> Self {
+        let hold = message.lock_token.map(Hold::Token);
+        Self::with(message, hold, source)
+    }
+
+    fn with(message: ReceivedMessage, hold: Option<Hold>, source: &Arc<Source>) -> Self {
         if let Some(observer) = source.connection.observer() {
             observer.received(&source.entity, &message);
         }
-        let lock = Arc::new(Mutex::new(LockEnd::of_message(source.clock, &message)));
-        let hold = message.lock_token.map(Hold::Token);
-        Delivery { message, hold, source: Arc::clone(source), lock, received_at: None }
+        let unsettled = Unsettled::new(&message, hold, Arc::clone(source));
+        Delivery { message, unsettled }
+    }
+
+    /// Returns the message, and what settles it.
+    pub(crate) fn into_parts(self) -> (ReceivedMessage, Unsettled) {
+        (self.message, self.unsettled)
     }
 
     /// Returns the message.
@@ -138,7 +137,7 @@ impl Delivery {
             let number = self.message.sequence_number().unwrap_or_default();
             let text = format!(
                 "The body of message {number} in \"{}\" does not deserialise from JSON as {}: {error}. Dead-letter it, or correct the type.",
-                self.source.entity,
+                self.entity(),
                 std::any::type_name::<T>()
             );
             Error::new(Kind::Malformed, "E-DATA-04", text).caused_by(error)
@@ -147,7 +146,7 @@ impl Delivery {
 
     /// Returns the name of the queue or subscription.
     pub fn entity(&self) -> &str {
-        &self.source.entity
+        self.unsettled.entity()
     }
 
     /// Returns the token of the lock. `None` in mode [`ReceiveMode::ReceiveAndDelete`](crate::ReceiveMode::ReceiveAndDelete).
@@ -159,38 +158,12 @@ impl Delivery {
     /// its own time, as Peeklock does; otherwise it is a careful estimate. `None` if the message has no lock.
     pub fn lock_remaining(&self) -> Option<Duration> {
         self.message.lock_token?;
-        Some(self.lock_end().remaining())
+        Some(self.unsettled.lock_end().remaining())
     }
 
     /// Extends the lock by its duration. For a message of a session, extends the lock of the session.
     pub async fn renew(&self) -> Result<(), Error> {
-        if let Some(session) = &self.source.session {
-            return session.renew().await;
-        }
-        let Some(token) = self.message.lock_token else { return Ok(()) };
-        let mut attempts = self.source.connection.attempts();
-        loop {
-            let asked_at = Instant::now();
-            match self.source.try_renew(token).await {
-                Ok(until) => {
-                    let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-                    *lock = lock.renewed(self.source.clock, asked_at, until);
-                    return Ok(());
-                }
-                Err(error) => attempts.retry_after(error).await?,
-            }
-        }
-    }
-
-    /// Returns what renews the lock without the delivery. `None` if the message has no lock of its own.
-    pub(crate) fn renewal(&self) -> Option<Renewal> {
-        let token = self.message.lock_token.filter(|_| self.source.session.is_none())?;
-        Some(Renewal { source: Arc::clone(&self.source), token, lock: Arc::clone(&self.lock) })
-    }
-
-    /// Gives the delivery up without settling it. Its lock is lost, or expires by itself.
-    pub(crate) fn leave(mut self) {
-        self.hold = None;
+        self.unsettled.renew().await
     }
 
     /// Completes the message: it is removed. The removal is on stable storage when this returns.
@@ -229,94 +202,13 @@ impl Delivery {
         self.settle(Outcome::Release).await
     }
 
-    /// Returns the message because its handler was interrupted. A broker that counts interruptions counts the delivery only after many of them;
-    /// another one never does.
-    pub(crate) async fn interrupt(self) -> Result<(), Error> {
-        if !self.source.extensions.counts_interruptions {
-            return self.release().await;
-        }
-        let properties = Fields::new().with(INTERRUPTED_PROPERTY, true);
-        self.settle(Outcome::AbandonWith { properties, delay: None }).await
-    }
-
     /// Settles the message and waits for the broker's confirmation.
-    pub async fn settle(mut self, outcome: Outcome) -> Result<(), Error> {
-        let outcome = match outcome {
-            Outcome::AbandonWith { properties, delay: Some(delay) }
-                if !self.source.extensions.delays_abandoned =>
-            {
-                return copy::abandon_after(self, properties, delay).await;
-            }
-            outcome => outcome,
-        };
-        let Some(hold) = self.hold.take() else { return settle::without_lock(&self.source, &outcome) };
-        let lock_end = self.lock_end();
-        settle::settle(&self.source, hold, outcome, lock_end).await
+    pub async fn settle(self, outcome: Outcome) -> Result<(), Error> {
+        self.unsettled.settle(&self.message, outcome).await
     }
 
     /// Returns what is needed to settle the message. `None` if it has no lock.
-    pub(crate) fn into_hold(mut self) -> Option<(Arc<Source>, Hold)> {
-        let hold = self.hold.take()?;
-        Some((Arc::clone(&self.source), hold))
-    }
-
-    /// Returns whether a delay before the next delivery has to pass while the message is held: the broker cannot delay it, and a copy would lose
-    /// its place in the session.
-    pub(crate) fn waits_while_held(&self) -> bool {
-        self.source.session.is_some() && !self.source.extensions.delays_abandoned
-    }
-
-    /// Returns the end of the lock, which is that of the session if there is one.
-    fn lock_end(&self) -> LockEnd {
-        match &self.source.session {
-            Some(session) => session.lock_end(),
-            None => *self.lock.lock().unwrap_or_else(PoisonError::into_inner),
-        }
-    }
-}
-
-/// Renews the lock of a message whose delivery another task may settle meanwhile.
-#[derive(Clone)]
-pub(crate) struct Renewal {
-    source: Arc<Source>,
-    token: LockToken,
-    lock: Arc<Mutex<LockEnd>>,
-}
-
-impl Renewal {
-    /// Requests one renewal and returns how long the lock lasts from now.
-    pub(crate) async fn renew(&self) -> Result<Duration, Error> {
-        let asked_at = Instant::now();
-        let until = self.source.try_renew(self.token).await?;
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        *lock = lock.renewed(self.source.clock, asked_at, until);
-        Ok(lock.remaining())
-    }
-}
-
-impl Drop for Delivery {
-    fn drop(&mut self) {
-        let Some(hold) = self.hold.take() else { return };
-        let Some(token) = self.message.lock_token else { return };
-        let number = self.message.sequence_number().unwrap_or_default();
-        tracing::warn!(
-            queue = &*self.source.entity,
-            seq = number.0,
-            "a delivery was dropped without a settlement; the message is abandoned"
-        );
-        let is_done = match hold {
-            // The messages of a session return with its hold.
-            Hold::Link(link) => link.settle_unawaited(Outcome::Abandon) || self.source.session.is_some(),
-            Hold::Token(_) => false,
-        };
-        // Without a runtime the message stays locked until its lock expires.
-        if !is_done && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (source, lock_end) = (Arc::clone(&self.source), self.lock_end());
-            runtime.spawn(async move {
-                if let Err(error) = by_token(&source, token, Outcome::Abandon, Some(lock_end), false).await {
-                    tracing::debug!(%error, "a dropped delivery could not be abandoned");
-                }
-            });
-        }
+    pub(crate) fn into_hold(self) -> Option<(Arc<Source>, Hold)> {
+        self.unsettled.into_hold()
     }
 }

@@ -1,5 +1,7 @@
 //! Settlements: over the link of the delivery, or by the lock token when the link is lost.
 
+use std::sync::Arc;
+
 use peeklock_client::{Error as Low, LockToken, Timestamp};
 use tokio::time::Instant;
 
@@ -10,47 +12,82 @@ use crate::lock::LockEnd;
 
 /// Settles a delivery and waits for the confirmation.
 pub(super) async fn settle(
-    source: &Source,
-    hold: Hold,
-    outcome: Outcome,
-    lock_end: LockEnd,
-) -> Result<(), Error> {
-    let observer = source.connection.observer().filter(|_| outcome == Outcome::Complete);
-    settle_somehow(source, hold, outcome, lock_end).await?;
-    if let Some(observer) = observer {
-        observer.completed(&source.entity);
-    }
-    Ok(())
-}
-
-/// Settles over the link, or by the lock token.
-async fn settle_somehow(
-    source: &Source,
+    source: &Arc<Source>,
     hold: Hold,
     outcome: Outcome,
     lock_end: LockEnd,
 ) -> Result<(), Error> {
     let token = hold.token();
-    let mut is_uncertain = false;
-    if let Hold::Link(link) = hold {
-        if !link.is_cut_off() || token.is_none() {
-            let error = match link.settle(outcome.clone()).await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
-            // The settlement may have left before the link ended.
-            is_uncertain = matches!(error, Low::ConnectionLost { .. } | Low::LinkLost { .. } | Low::Closed);
-            if !is_uncertain || token.is_none() || source.connection.is_closed() {
-                return Err(error.into());
+    match hold {
+        Hold::Link(link) if !link.is_cut_off() || token.is_none() => {
+            let sent = Sent::new(source, token, outcome.clone(), lock_end);
+            match link.settle(outcome).await {
+                Ok(()) => {
+                    sent.confirmed();
+                    Ok(())
+                }
+                Err(error) => sent.recover(error).await,
             }
         }
-        if source.session.is_some() {
-            return Err(Error::session_lost(&source.entity, lost_session(is_uncertain)));
+        Hold::Link(_) if source.session.is_some() => {
+            Err(Error::session_lost(&source.entity, lost_session(false)))
         }
+        Hold::Link(_) | Hold::Token(_) => match token {
+            Some(token) => {
+                by_token(source, token, outcome.clone(), Some(lock_end), false).await?;
+                note(source, &outcome);
+                Ok(())
+            }
+            None => without_lock(source, &outcome),
+        },
     }
-    match token {
-        Some(token) => by_token(source, token, outcome, Some(lock_end), is_uncertain).await,
-        None => without_lock(source, &outcome),
+}
+
+/// A settlement that was sent over the link of its delivery.
+pub(crate) struct Sent {
+    source: Arc<Source>,
+    token: Option<LockToken>,
+    outcome: Outcome,
+    lock_end: LockEnd,
+}
+
+impl Sent {
+    pub(super) fn new(
+        source: &Arc<Source>,
+        token: Option<LockToken>,
+        outcome: Outcome,
+        lock_end: LockEnd,
+    ) -> Self {
+        Sent { source: Arc::clone(source), token, outcome, lock_end }
+    }
+
+    /// Handles the confirmation of the broker.
+    pub(crate) fn confirmed(&self) {
+        note(&self.source, &self.outcome);
+    }
+
+    /// Handles the failure of the settlement. If the link was lost, the settlement is repeated with the lock token: it may have left before.
+    pub(crate) async fn recover(self, error: Low) -> Result<(), Error> {
+        let source = &self.source;
+        let is_uncertain = matches!(error, Low::ConnectionLost { .. } | Low::LinkLost { .. } | Low::Closed);
+        let Some(token) = self.token.filter(|_| is_uncertain && !source.connection.is_closed()) else {
+            return Err(error.into());
+        };
+        if source.session.is_some() {
+            return Err(Error::session_lost(&source.entity, lost_session(true)));
+        }
+        by_token(source, token, self.outcome.clone(), Some(self.lock_end), true).await?;
+        self.confirmed();
+        Ok(())
+    }
+}
+
+/// Tells the test kit of a completed message.
+fn note(source: &Source, outcome: &Outcome) {
+    if *outcome == Outcome::Complete
+        && let Some(observer) = source.connection.observer()
+    {
+        observer.completed(&source.entity);
     }
 }
 

@@ -346,6 +346,13 @@ pub const CODES: &[Code] = &[
         "Find the reason in the errors before; the processor tries again by itself.",
     ),
     code(
+        "E-PROC-09",
+        Kind::Handler,
+        "A layer of the handler has failed.",
+        "Its service is never ready again; the text has its error. The processor stops.",
+        "Correct the cause, and start the processor again.",
+    ),
+    code(
         "E-REJ-01",
         Kind::Invalid,
         "The broker rejected an option of the link.",

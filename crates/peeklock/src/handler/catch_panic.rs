@@ -1,6 +1,5 @@
 //! Turns a panic into an error.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
@@ -14,15 +13,7 @@ pub(crate) async fn catch_panic<T>(
     // After a panic, the future is dropped and nothing that it has borrowed is used again.
     match AssertUnwindSafe(future).catch_unwind().await {
         Ok(result) => result,
-        Err(panic) => Err(HandlerError::panic(text_of(&*panic))),
-    }
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "the panic has no text".to_owned(),
+        Err(panic) => Err(HandlerError::of_panic(&*panic)),
     }
 }
 

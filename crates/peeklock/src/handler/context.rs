@@ -1,13 +1,14 @@
 //! What a handler can ask and do beside its result.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::signal::Signal;
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Renewal, Unsettled};
 use crate::error::{Error, Kind};
+use crate::lock::LockEnd;
 use crate::session::Session;
 use crate::{Outcome, ReceivedMessage};
 
@@ -22,8 +23,9 @@ pub(crate) struct Work {
     message: ReceivedMessage,
     entity: Arc<str>,
     session: Option<Session>,
-    /// The delivery until somebody settles it.
-    delivery: Mutex<Option<Delivery>>,
+    /// What settles the message, until somebody does.
+    unsettled: Mutex<Option<Unsettled>>,
+    /// The end of the message's own lock, as of the last renewal.
     lock: Mutex<Option<Instant>>,
     received_at: Instant,
     pub(crate) cancelled: Signal,
@@ -31,38 +33,61 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// Returns the work of a delivery that was received at this moment.
     pub(crate) fn new(
         delivery: Delivery,
         entity: Arc<str>,
         session: Option<Session>,
-        deadline: Option<Instant>,
+        received_at: Instant,
     ) -> Self {
-        let (message, delivery) = (delivery.message().clone(), Mutex::new(Some(delivery)));
+        let (message, unsettled) = delivery.into_parts();
+        let lock = Mutex::new(unsettled.has_lock().then(|| unsettled.lock_end().at));
         let (cancelled, lock_lost) = (Signal::default(), Signal::default());
-        let (lock, received_at) = (Mutex::new(deadline), Instant::now());
-        Work { message, entity, session, delivery, lock, received_at, cancelled, lock_lost }
+        let unsettled = Mutex::new(Some(unsettled));
+        Work { message, entity, session, unsettled, lock, received_at, cancelled, lock_lost }
     }
 
-    /// Takes the delivery, to settle it. Returns `None` if it is settled.
-    pub(crate) fn take(&self) -> Option<Delivery> {
-        self.delivery.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn unsettled(&self) -> MutexGuard<'_, Option<Unsettled>> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what settles the message. Returns `None` if the message is settled.
+    pub(crate) fn take(&self) -> Option<Unsettled> {
+        self.unsettled().take()
     }
 
     /// Gives the delivery up without settling it: its lock is lost, or must expire by itself.
     pub(crate) fn leave(&self) {
-        if let Some(delivery) = self.take() {
-            delivery.leave();
+        if let Some(unsettled) = self.take() {
+            unsettled.leave();
         }
     }
 
     /// Returns whether a delay before the next delivery has to pass while the message is held.
     pub(crate) fn waits_while_held(&self) -> bool {
-        let delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
-        delivery.as_ref().is_some_and(Delivery::waits_while_held)
+        self.unsettled().as_ref().is_some_and(Unsettled::waits_while_held)
+    }
+
+    /// Returns the outcome if the handler is interrupted. Returns `None` if the message is settled.
+    pub(crate) fn interruption(&self) -> Option<Outcome> {
+        self.unsettled().as_ref().map(Unsettled::interruption)
     }
 
     pub(crate) fn is_settled(&self) -> bool {
-        self.delivery.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.unsettled().is_none()
+    }
+
+    /// Returns what renews the lock. `None` if the message is settled or has no lock of its own.
+    pub(crate) fn renewal(&self) -> Option<Renewal> {
+        self.unsettled().as_ref().and_then(Unsettled::renewal)
+    }
+
+    /// Stores the end of the lock after a renewal.
+    pub(crate) fn renewed(&self, end: LockEnd) {
+        if let Some(unsettled) = &*self.unsettled() {
+            unsettled.set_lock_end(end);
+        }
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(end.at);
     }
 
     pub(crate) fn message(&self) -> &ReceivedMessage {
@@ -77,12 +102,9 @@ impl Work {
         self.message.attempt()
     }
 
+    /// Returns the end of the message's own lock.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn set_deadline(&self, deadline: Instant) {
-        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(deadline);
     }
 }
 
@@ -93,7 +115,7 @@ impl Context {
 
     pub(crate) fn detached(message: ReceivedMessage) -> Self {
         let (cancelled, lock_lost) = (Signal::default(), Signal::default());
-        let (delivery, lock) = (Mutex::new(None), Mutex::new(None));
+        let (unsettled, lock) = (Mutex::new(None), Mutex::new(None));
         let entity = Arc::from("detached");
         let received_at = Instant::now();
         let session = None;
@@ -102,7 +124,7 @@ impl Context {
                 message,
                 entity,
                 session,
-                delivery,
+                unsettled,
                 lock,
                 received_at,
                 cancelled,
@@ -169,7 +191,7 @@ impl Context {
             return Err(Error::new(Kind::LockLost, "E-LOCK-01", text));
         }
         match self.work.take() {
-            Some(delivery) => delivery.settle(outcome).await,
+            Some(unsettled) => unsettled.settle(&self.work.message, outcome).await,
             None => {
                 let text =
                     format!("The message in \"{}\" is settled already. Settle it once.", self.entity());

@@ -1,5 +1,6 @@
 //! The error of a handler, with its classification.
 
+use std::any::Any;
 use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
@@ -74,7 +75,12 @@ impl HandlerError {
         Self::plain::<Timeout>(Class::Retry, Kind::Timeout, text.into())
     }
 
-    pub(crate) fn panic(text: String) -> Self {
+    pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+            (Some(text), _) => (*text).to_owned(),
+            (_, Some(text)) => text.clone(),
+            _ => "the panic has no text".to_owned(),
+        };
         Self::plain::<Panic>(Class::Retry, Kind::Panic, text.into())
     }
 

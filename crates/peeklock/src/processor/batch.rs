@@ -123,7 +123,13 @@ impl Batching {
             Ok(results) => results,
             Err(error) => error.copies(works.len()).into_iter().map(Err).collect(),
         };
-        let conclusions = works.iter().zip(results).map(|(work, result)| runner.conclude(work, result));
-        futures_util::future::join_all(conclusions).await
+        let settlements = works.iter().zip(results).map(|(work, result)| {
+            let runner = &runner;
+            async move {
+                let conclusion = runner.conclude(work, result).await;
+                runner.settle(work, conclusion).await
+            }
+        });
+        futures_util::future::join_all(settlements).await
     }
 }

@@ -17,7 +17,7 @@ use super::renewal::Renew;
 use super::runner::Runner;
 use super::status::Status;
 use crate::error::{Error, Kind};
-use crate::handler::{Handler, Job, JobService, Registered, States, service_of};
+use crate::handler::{Handler, Job, JobService, Registered, Shared, States, service_of};
 use crate::retry::Retry;
 use crate::{Client, Outcome};
 
@@ -66,11 +66,11 @@ impl Common {
     pub(crate) fn layer<L>(&mut self, layer: L)
     where
         L: Layer<JobService> + Send + 'static,
-        L::Service: Service<Job, Response = Outcome> + Clone + Send + Sync + 'static,
+        L::Service: Service<Job, Response = Outcome> + Send + 'static,
         <L::Service as Service<Job>>::Error: Into<BoxError> + 'static,
         <L::Service as Service<Job>>::Future: Send + 'static,
     {
-        let wrap = move |inner| JobService::new(tower::util::MapErr::new(layer.layer(inner), Into::into));
+        let wrap = move |inner| JobService::new(Shared::new(layer.layer(inner)));
         self.layers.push(Box::new(wrap));
     }
 
@@ -92,6 +92,7 @@ impl Common {
     pub(crate) fn build(mut self) -> Result<Built, Error> {
         let (handler, check) = self.handler.take().ok_or_else(|| self.no_handler())?;
         check(&Registered(&self.states))?;
+        let is_gated = !self.layers.is_empty();
         // The first layer is the outermost.
         let service = self.layers.into_iter().rev().fold(handler, |inner, wrap| wrap(inner));
         let status = Arc::new(watch::channel(Status::default()).0);
@@ -101,6 +102,7 @@ impl Common {
         let runner = Runner {
             entity: self.entity,
             service,
+            is_gated,
             states: self.states,
             retry: self.retry,
             auto_complete: self.auto_complete,
@@ -188,14 +190,14 @@ macro_rules! common_setters {
         }
 
         /// Adds a layer around the handler, inside the immediate retries. The first layer is the outermost.
+        ///
+        /// The processor has one service of the layer for all its calls, so a limit of the rate or of the concurrency holds for the processor.
+        /// While the service is not ready, the processor requests no messages and holds none. A service whose `poll_ready` fails stops the
+        /// processor.
         pub fn layer<L>(mut self, layer: L) -> Self
         where
             L: tower::Layer<crate::handler::JobService> + Send + 'static,
-            L::Service: tower::Service<crate::handler::Job, Response = crate::Outcome>
-                + Clone
-                + Send
-                + Sync
-                + 'static,
+            L::Service: tower::Service<crate::handler::Job, Response = crate::Outcome> + Send + 'static,
             <L::Service as tower::Service<crate::handler::Job>>::Error: Into<tower::BoxError> + 'static,
             <L::Service as tower::Service<crate::handler::Job>>::Future: Send + 'static,
         {

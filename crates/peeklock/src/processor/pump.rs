@@ -1,32 +1,56 @@
 //! The task of a processor: it grants credit, starts handlers, renews locks and hands back what it does not start.
+//!
+//! It works in turns. A turn handles what has happened, starts calls while slots are free, sends all settlements together, requests messages for
+//! the free slots, and publishes the status once. Then the pump waits for the next event.
+//!
+//! * `flow.rs`: messages that arrive, and credit.
+//! * `calls.rs`: calls of the handler. A quick call begins and ends in the pump; others get a task each.
+//! * `settling.rs`: settlements, up to their confirmation. Until then, the slot of the call is not free.
+//! * `holding.rs`: locks and their renewal. `control.rs`: the commands of the owner. `link.rs`: the link, when it is lost.
+//! * `timing.rs`: the timer. `publishing.rs`: the status.
 
+mod calls;
 mod control;
 mod flow;
 mod holding;
+mod link;
+mod publishing;
+mod settling;
+mod timing;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use peeklock_client::{Settled, Settler};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{self, AbortHandle, JoinError, JoinHandle, JoinSet};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::Instant;
+use tower::BoxError;
 
 use super::batch::Batching;
 use super::errors::ErrorSource;
+use super::gate::Gate;
 use super::handle::Command;
 use super::kill_switch::{KillSwitch, Switch};
-use super::locks::Renewal;
-use super::renewal::{Renew, Schedule, Step};
-use super::runner::{Ended, Runner};
+use super::locks::Lock;
+use super::pace::Pace;
+use super::renewal::{Renew, Schedule};
+use super::runner::Runner;
 use super::slots::Slots;
 use super::status::{State, Status, StopReport};
 use crate::delivery::Delivery;
 use crate::error::Error;
-use crate::handler::Work;
+use crate::handler::{JobService, Work};
+use crate::lock::LockEnd;
 use crate::receiver::Receiver;
 use crate::session_processor::Callback;
+use calls::{Done, Running};
+use publishing::Published;
+use settling::Settling;
+use timing::Timer;
 
 /// The deadline of a stop that nobody requested: the last handle was dropped, or a handler failed fatally.
 pub(crate) const STOP_DEADLINE: Duration = Duration::from_secs(30);
@@ -88,20 +112,36 @@ pub(crate) struct Pump {
     failed_opens: u32,
     reopen_at: Option<Instant>,
     runner: Arc<Runner>,
+    /// The service that this pump calls.
+    service: JobService,
+    gate: Gate,
+    pace: Pace,
     settings: Settings,
+    /// The time, which is read once for each event and each call.
+    now: Instant,
     target: u32,
     slots: Slots,
     phase: Phase,
     buffer: VecDeque<Held>,
-    /// The running calls, in the order in which they were started, so that they are also cancelled in a determined order.
-    running: BTreeMap<task::Id, Running>,
+    /// The calls in tasks, in the order of their start: by the key of their first message.
+    running: BTreeMap<u64, Running>,
     /// The number of running calls that are cancelled.
     cancelled_count: usize,
-    tasks: JoinSet<Vec<Ended>>,
-    releases: JoinSet<()>,
+    tasks: JoinSet<Done>,
+    /// The messages whose settlement is not confirmed.
+    settling: BTreeMap<u64, Settling>,
+    /// The number of those that are handed back and have no slot.
+    returning_count: usize,
+    settler: Settler,
+    /// A buffer that is empty between turns and keeps its capacity.
+    settled: Vec<Settled>,
+    /// The settlements that take more than one step.
+    steps: JoinSet<(u64, Result<(), Error>)>,
     schedule: Schedule,
-    locks: HashMap<u64, (Option<Arc<Work>>, Renewal)>,
-    renewals: JoinSet<(u64, Result<Duration, Error>)>,
+    /// The locks in the schedule.
+    locks: BTreeMap<u64, Lock>,
+    renewals: JoinSet<(u64, Result<LockEnd, Error>)>,
+    /// The key of the next message.
     next_key: u64,
     switch: Option<Switch>,
     session: SessionClock,
@@ -129,15 +169,6 @@ enum Phase {
     },
 }
 
-/// The numbers of a pump in the status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Published {
-    running: u32,
-    held: u32,
-    completed: u64,
-    failed: u64,
-}
-
 /// The time that a pump has held its session.
 #[derive(Clone, Copy, Debug)]
 struct SessionClock {
@@ -148,25 +179,13 @@ struct SessionClock {
     is_lost: bool,
 }
 
-/// A message that has arrived and is not started.
+/// A message that has arrived.
 struct Held {
     key: u64,
     work: Arc<Work>,
     since: Instant,
-}
-
-/// A call of the handler.
-struct Running {
-    held: Vec<Held>,
-    abort: AbortHandle,
-    /// The steps of its cancellation, if it is cancelled.
-    cancel: Option<Cancel>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Cancel {
-    next: Instant,
-    is_aborted: bool,
+    /// Whether its lock is in the schedule.
+    is_guarded: bool,
 }
 
 /// The callers that wait for a state of the pump.
@@ -177,23 +196,22 @@ struct Replies {
     stopped: Vec<oneshot::Sender<StopReport>>,
 }
 
-/// One timer for everything, which is only reset when it would fire too late.
-struct Timer {
-    sleep: std::pin::Pin<Box<Sleep>>,
-    armed: Option<Instant>,
-}
-
 /// An event moves once, from the wait to its handler, so its size costs less than a box.
 #[allow(clippy::large_enum_variant, reason = "an event is never stored")]
 enum Event {
     Command(Option<Command>),
-    Done(Result<(task::Id, Vec<Ended>), JoinError>),
-    Released,
-    Renewed(u64, Result<Duration, Error>),
+    Done(Result<Done, JoinError>),
+    /// Results of settlements are in their buffer.
+    Settled,
+    Stepped(u64, Result<(), Error>),
+    Renewed(u64, Result<LockEnd, Error>),
+    Ready(Result<(), BoxError>),
     Arrived(Result<Option<Delivery>, Error>),
     Opened((Opener, Result<Receiver, Error>)),
     OpenFailed,
     Timer,
+    /// A task has ended without a result.
+    Nothing,
 }
 
 impl Pump {
@@ -216,17 +234,25 @@ impl Pump {
             reopen_at: None,
             target: settings.max_concurrent,
             switch: settings.kill_switch.map(Switch::new),
+            service: runner.service.clone(),
+            gate: Gate::default(),
+            pace: Pace::default(),
             runner,
             settings,
+            now,
             slots,
             phase: Phase::Running,
             buffer: VecDeque::new(),
             running: BTreeMap::new(),
             cancelled_count: 0,
             tasks: JoinSet::new(),
-            releases: JoinSet::new(),
+            settling: BTreeMap::new(),
+            returning_count: 0,
+            settler: Settler::default(),
+            settled: Vec::new(),
+            steps: JoinSet::new(),
             schedule: Schedule::default(),
-            locks: HashMap::new(),
+            locks: BTreeMap::new(),
             renewals: JoinSet::new(),
             next_key: 1,
             session,
@@ -238,7 +264,7 @@ impl Pump {
             counts: (0, 0),
             published: Published::default(),
             end: PumpEnd::Stopped,
-            timer: Timer { sleep: Box::pin(sleep_until(now)), armed: None },
+            timer: Timer::new(now),
         };
         pump.hold_session(now);
         pump
@@ -259,28 +285,37 @@ impl Pump {
 
     /// Runs until the pump is stopped or lets its session go. Returns the callers that wait for the report.
     pub(crate) async fn run(mut self) -> (PumpEnd, StopReport, Vec<oneshot::Sender<StopReport>>) {
+        self.now = Instant::now();
         loop {
             self.turn().await;
             if self.has_ended() {
                 break;
             }
             let event = self.wait().await;
+            self.now = Instant::now();
             self.handle(event);
-            // Whatever else is ready is handled before credit is granted, so that busy pumps write few frames and publish seldom.
-            while let Some(done) = self.tasks.try_join_next_with_id() {
-                self.finish(done);
-            }
-            self.take_arrived();
+            self.take_ready();
         }
         self.close().await;
         (self.end, self.report, self.replies.stopped)
     }
 
+    /// Handles whatever else is ready before credit is granted, so that busy pumps write few frames and publish seldom.
+    fn take_ready(&mut self) {
+        while let Some(done) = self.tasks.try_join_next() {
+            self.finish(done);
+        }
+        self.take_settled();
+        self.take_arrived();
+    }
+
     /// Does everything that is due.
     async fn turn(&mut self) {
         self.tick();
-        self.start_ready();
+        self.start_ready().await;
+        self.settler.send().await;
         self.trim().await;
+        self.settler.send().await;
         self.grant().await;
         self.publish();
         self.answer();
@@ -289,13 +324,18 @@ impl Pump {
     async fn wait(&mut self) -> Event {
         self.arm();
         let is_armed = self.timer.armed.is_some();
-        let Pump { commands, has_owner, tasks, releases, renewals, receiver, opening, timer, .. } = self;
+        let is_settling = !self.settling.is_empty();
+        let is_waiting = self.gate.is_waiting();
+        let Pump { commands, has_owner, tasks, settler, settled, steps, renewals, .. } = self;
+        let Pump { service, receiver, opening, timer, .. } = self;
         tokio::select! {
             biased;
             command = commands.recv(), if *has_owner => Event::Command(command),
-            Some(done) = tasks.join_next_with_id() => Event::Done(done),
-            Some(_) = releases.join_next() => Event::Released,
+            Some(done) = tasks.join_next() => Event::Done(done),
+            () = poll_fn(|cx| settler.poll_settled(cx, settled)), if is_settling => Event::Settled,
+            Some(step) = steps.join_next() => step.map_or(Event::Nothing, |(key, result)| Event::Stepped(key, result)),
             Some(Ok((key, result))) = renewals.join_next() => Event::Renewed(key, result),
+            ready = poll_fn(|cx| calls::poll_ready(service, cx)), if is_waiting => Event::Ready(ready),
             arrived = next(receiver), if receiver.is_some() => Event::Arrived(arrived),
             opened = opened(opening), if opening.is_some() => opened.map_or(Event::OpenFailed, Event::Opened),
             () = timer.sleep.as_mut(), if is_armed => Event::Timer,
@@ -307,8 +347,10 @@ impl Pump {
             Event::Command(Some(command)) => self.obey(command),
             Event::Command(None) => self.lose_owner(),
             Event::Done(done) => self.finish(done),
-            Event::Released => {}
+            Event::Settled | Event::Nothing => {}
+            Event::Stepped(key, result) => self.stepped(key, result),
             Event::Renewed(key, result) => self.renewed(key, result),
+            Event::Ready(result) => self.judge_service(result),
             Event::Arrived(Ok(Some(delivery))) => self.arrived(delivery),
             Event::Arrived(Ok(None)) => self.lose_receiver(None),
             Event::Arrived(Err(error)) => self.fail_to_receive(error),
@@ -319,79 +361,6 @@ impl Pump {
             }
             Event::Timer => self.timer.armed = None,
         }
-    }
-
-    /// Handles everything whose time has come.
-    fn tick(&mut self) {
-        let now = Instant::now();
-        while let Some(step) = self.schedule.poll(now) {
-            match step {
-                Step::Renew(key) => self.renew(key),
-                Step::Lost(key) => self.lose_lock(key, None),
-            }
-        }
-        if let Some(switch) = &mut self.switch {
-            switch.tick(now);
-        }
-        if self.reopen_at.is_some_and(|at| at <= now) {
-            self.reopen_at = None;
-            self.reopen();
-        }
-        self.tick_phase(now);
-        self.tick_session(now);
-        self.tick_cancellations(now);
-    }
-
-    /// Resets the timer if it would fire too late. A timer that fires too early costs one turn.
-    fn arm(&mut self) {
-        let Some(next) = self.next_moment() else { return };
-        if self.timer.armed.is_none_or(|armed| next < armed) {
-            self.timer.sleep.as_mut().reset(next);
-            self.timer.armed = Some(next);
-        }
-    }
-
-    fn next_moment(&self) -> Option<Instant> {
-        let phase = match self.phase {
-            Phase::Draining { deadline, is_cancelling: false } => Some(deadline),
-            _ => None,
-        };
-        let cancelled = self.running.values().filter_map(|running| running.cancel).map(|cancel| cancel.next);
-        let switch = self.switch.as_ref().and_then(Switch::next);
-        let moments =
-            [phase, self.schedule.next(), switch, self.reopen_at, self.batch_due(), self.session_due()];
-        let is_cancelling = moments.into_iter().flatten().min();
-        if self.has_cancelled() { is_cancelling.into_iter().chain(cancelled).min() } else { is_cancelling }
-    }
-
-    fn publish(&mut self) {
-        let (completed, failed) = self.counts;
-        let running = self.slots.running;
-        let held = running.saturating_add(self.slots.buffered);
-        let (old, new) = (self.published, Published { running, held, completed, failed });
-        self.published = new;
-        let state = match self.phase {
-            Phase::Running => State::Running,
-            Phase::Paused => State::Paused,
-            Phase::Draining { .. } => State::Draining,
-        };
-        let is_alone = self.settings.session.is_none();
-        let (target, reporter) = (self.target, &self.runner.reporter);
-        let is_tripped = self.switch.as_ref().is_some_and(|switch| switch.limit().is_some());
-        self.status.send_if_modified(|status| {
-            status.running = status.running.saturating_sub(old.running).saturating_add(new.running);
-            status.held = status.held.saturating_sub(old.held).saturating_add(new.held);
-            status.completed += new.completed - old.completed;
-            status.failed += new.failed - old.failed;
-            // The sessions of a processor have one state together, which is not theirs.
-            let (state, target) = if is_alone { (state, target) } else { (status.state, status.target) };
-            if status.state != state {
-                tracing::info!(queue = reporter.entity(), processor = reporter.processor(), %state, "processor state");
-            }
-            let is_same = (status.state, status.target, status.is_tripped) == (state, target, is_tripped);
-            (status.state, status.target, status.is_tripped) = (state, target, is_tripped);
-            !is_same || old != new
-        });
     }
 
     fn report(&self, source: ErrorSource, error: Error) {

@@ -9,13 +9,15 @@ use super::dead_letter;
 use super::errors::{ErrorSource, Reporter};
 use crate::Outcome;
 use crate::error::{Error, Kind};
-use crate::handler::{Context, HandlerError, Job, JobService, States, Work, catch_panic};
+use crate::handler::{Call, Context, HandlerError, Job, JobService, States, Work};
 use crate::retry::{Decision, Retry};
 
 /// What all deliveries of a processor share.
 pub(crate) struct Runner {
     pub(crate) entity: Arc<str>,
     pub(crate) service: JobService,
+    /// Whether the service has layers, which may hold calls back.
+    pub(crate) is_gated: bool,
     pub(crate) states: States,
     pub(crate) retry: Retry,
     pub(crate) auto_complete: bool,
@@ -35,33 +37,37 @@ pub(crate) enum Ended {
     Fatal,
 }
 
+/// The end of a call, before its message is settled.
+#[derive(Debug)]
+pub(crate) struct Conclusion {
+    /// `None` if the message is settled, or if its lock is lost.
+    pub(crate) outcome: Option<Outcome>,
+    /// The end of the delivery, if the settlement succeeds.
+    pub(crate) ended: Ended,
+}
+
+impl Conclusion {
+    fn new(outcome: Option<Outcome>, ended: Ended) -> Self {
+        Conclusion { outcome, ended }
+    }
+}
+
 impl Runner {
-    pub(crate) async fn run(self: Arc<Self>, work: Arc<Work>) -> Ended {
-        let result = self.attempt(&work).await;
-        self.conclude(&work, result).await
+    /// Returns a call of the handler. The service must be ready.
+    pub(crate) fn call(&self, service: &mut JobService, work: &Arc<Work>) -> Call {
+        Call::start(service, Job::new(Context::new(Arc::clone(work)), self.states.clone()))
     }
 
-    /// Settles by the result of the handler.
-    pub(super) async fn conclude(&self, work: &Arc<Work>, result: Result<Outcome, HandlerError>) -> Ended {
-        if work.lock_lost.has_fired() {
-            // Another receiver may have the message. The loss was reported when it happened.
-            work.leave();
-            return Ended::Failed;
-        }
-        match result {
-            Ok(outcome) => self.succeed(work, outcome).await,
-            Err(error) => self.fail(work, error).await,
-        }
+    /// Runs a call to its end, with the immediate retries, and returns how to settle the message.
+    pub(crate) async fn run(&self, work: &Arc<Work>, call: Call) -> Conclusion {
+        let result = self.attempt(work, call).await;
+        self.conclude(work, result).await
     }
 
-    /// Calls the handler, with the immediate retries.
-    async fn attempt(&self, work: &Arc<Work>) -> Result<Outcome, HandlerError> {
+    async fn attempt(&self, work: &Arc<Work>, mut call: Call) -> Result<Outcome, HandlerError> {
         let mut retried = 0;
         loop {
-            let job = Job::new(Context::new(Arc::clone(work)), self.states.clone());
-            let service = self.service.clone();
-            let call = async { service.oneshot(job).await.map_err(HandlerError::from_box) };
-            let error = match catch_panic(call).await {
+            let error = match call.await {
                 Ok(outcome) => return Ok(outcome),
                 Err(error) => error,
             };
@@ -71,15 +77,37 @@ impl Runner {
             }
             retried += 1;
             self.report_failure(work, error, "It is called again at once.");
+            let mut service = self.service.clone();
+            call = match service.ready().await {
+                Ok(service) => self.call(service, work),
+                Err(error) => Call::failed(HandlerError::from_box(error)),
+            };
         }
     }
 
-    async fn succeed(&self, work: &Work, outcome: Outcome) -> Ended {
+    /// Returns how to settle a message by the result of its handler.
+    pub(super) async fn conclude(
+        &self,
+        work: &Arc<Work>,
+        result: Result<Outcome, HandlerError>,
+    ) -> Conclusion {
+        match result {
+            Ok(outcome) => self.succeed(work, outcome),
+            Err(error) if !work.lock_lost.has_fired() => self.fail(work, error).await,
+            Err(_) => leave(work),
+        }
+    }
+
+    /// Returns how to settle a message whose handler has succeeded.
+    pub(super) fn succeed(&self, work: &Work, outcome: Outcome) -> Conclusion {
+        if work.lock_lost.has_fired() {
+            return leave(work);
+        }
         if self.auto_complete {
-            return self.settle(work, outcome, Ended::Completed).await;
+            return Conclusion::new(Some(outcome), Ended::Completed);
         }
         if work.is_settled() {
-            return Ended::Completed;
+            return Conclusion::new(None, Ended::Completed);
         }
         let text = format!(
             "The handler of \"{}\" has returned without settling the message, and auto-complete is off. The message was abandoned. Settle it through the context, or turn on auto_complete.",
@@ -87,13 +115,13 @@ impl Runner {
         );
         let error = Error::new(Kind::NotSettled, "E-PROC-04", text);
         self.reporter.report_work(ErrorSource::Handler, error, work);
-        self.settle(work, Outcome::Abandon, Ended::Failed).await
+        Conclusion::new(Some(Outcome::Abandon), Ended::Failed)
     }
 
-    async fn fail(&self, work: &Work, error: HandlerError) -> Ended {
+    async fn fail(&self, work: &Work, error: HandlerError) -> Conclusion {
         if work.cancelled.has_fired() && !matches!(error.kind(), Kind::Malformed) {
             // A handler that ends because it was asked to has not failed.
-            return self.interrupt(work, Ended::Released).await;
+            return Conclusion::new(work.interruption(), Ended::Released);
         }
         let decision = self.retry.decide(error.failure(), work.attempt(), fastrand::f64());
         let consequence = consequence(decision, error.kind());
@@ -107,26 +135,20 @@ impl Runner {
             }
             Decision::Fail => {
                 self.report_failure(work, error, &consequence);
-                return self.interrupt(work, Ended::Fatal).await;
+                return Conclusion::new(work.interruption(), Ended::Fatal);
             }
         };
         self.report_failure(work, error, &consequence);
         let outcome = match outcome {
             Outcome::AbandonWith { properties, delay: Some(delay) } if work.waits_while_held() => {
                 if !self.wait_while_held(work, delay).await {
-                    return Ended::Failed;
+                    return Conclusion::new(None, Ended::Failed);
                 }
                 Outcome::AbandonWith { properties, delay: None }
             }
             outcome => outcome,
         };
-        self.settle(work, outcome, Ended::Failed).await
-    }
-
-    /// Hands the message back because the processor ends before its handler.
-    async fn interrupt(&self, work: &Work, ended: Ended) -> Ended {
-        let Some(delivery) = work.take() else { return ended };
-        self.settled(work, delivery.interrupt().await, ended)
+        Conclusion::new(Some(outcome), Ended::Failed)
     }
 
     /// Waits before a message of a session is given back, for a broker that cannot delay it. The messages behind it have to wait in any case.
@@ -149,14 +171,24 @@ impl Runner {
         self.reporter.report_work(ErrorSource::Handler, error, work);
     }
 
-    /// Settles the message unless the handler has done it.
-    async fn settle(&self, work: &Work, outcome: Outcome, ended: Ended) -> Ended {
-        let Some(delivery) = work.take() else { return ended };
-        self.settled(work, delivery.settle(outcome).await, ended)
+    /// Settles the message of a conclusion, unless the handler has done it.
+    pub(super) async fn settle(&self, work: &Work, conclusion: Conclusion) -> Ended {
+        match (conclusion.outcome, work.take()) {
+            (Some(outcome), Some(unsettled)) => {
+                let result = unsettled.settle(work.message(), outcome).await;
+                self.settled(work, result, conclusion.ended)
+            }
+            // The handler has settled it.
+            (_, None) => conclusion.ended,
+            (None, Some(unsettled)) => {
+                unsettled.leave();
+                conclusion.ended
+            }
+        }
     }
 
-    /// Reports a settlement that has failed.
-    fn settled(&self, work: &Work, result: Result<(), Error>, ended: Ended) -> Ended {
+    /// Reports a settlement that has failed. Returns the end of the delivery.
+    pub(super) fn settled(&self, work: &Work, result: Result<(), Error>, ended: Ended) -> Ended {
         match result {
             Ok(()) => ended,
             Err(error) => {
@@ -165,6 +197,12 @@ impl Runner {
             }
         }
     }
+}
+
+/// Returns the end of a message whose lock is lost: another receiver may have it. The loss was reported when it happened.
+fn leave(work: &Work) -> Conclusion {
+    work.leave();
+    Conclusion::new(None, Ended::Failed)
 }
 
 /// Returns the sentences about what happens to the message, and what to do if nothing happens by itself.

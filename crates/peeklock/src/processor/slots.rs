@@ -13,6 +13,8 @@ pub(crate) struct Slots {
     pub(crate) running: u32,
     /// Whether new messages are wanted at all.
     pub(crate) is_open: bool,
+    /// The number of messages that the layers of the handler are expected to take now, if they limit it.
+    pub(crate) gate: Option<u32>,
 }
 
 impl Slots {
@@ -21,7 +23,8 @@ impl Slots {
             return 0;
         }
         let room = self.target.saturating_add(if self.target == 0 { 0 } else { self.prefetch });
-        room.saturating_sub(self.running).saturating_sub(self.buffered)
+        let free = room.saturating_sub(self.running).saturating_sub(self.buffered);
+        self.gate.map_or(free, |gate| free.min(gate.saturating_sub(self.buffered)))
     }
 
     /// Returns the credit to grant now.
@@ -62,6 +65,14 @@ mod tests {
         assert!(slots.is_over());
         slots.is_open = false;
         assert_eq!((slots.due(), slots.is_over()), (0, true));
+    }
+
+    #[test]
+    fn layers_limit_the_credit() {
+        let mut slots = Slots { target: 4, is_open: true, gate: Some(2), ..Slots::default() };
+        assert_eq!(slots.due(), 2);
+        (slots.requested, slots.buffered) = (1, 1);
+        assert_eq!((slots.due(), slots.is_over()), (0, false));
     }
 
     #[test]

@@ -67,15 +67,17 @@ pub struct Status {
     pub last_error: Option<Error>,
 }
 
-/// The end of the messages that a processor held when it was stopped.
+/// The messages of a processor that has stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StopReport {
-    /// Handlers that ended by themselves.
+    /// The messages whose handlers have succeeded, since the start of the processor.
     pub completed: u64,
-    /// Messages that were handed back without being started. Their delivery count has not increased.
+    /// The failed deliveries, since the start of the processor. Immediate retries of one delivery count once.
+    pub failed: u64,
+    /// The messages that the stop has handed back: they were not started, or their handlers ended when they were asked to.
     pub released: u64,
-    /// Handlers that were dropped after the deadline and the grace period. Their messages were handed back.
+    /// The handlers that were dropped after the deadline and the grace period. Their messages were handed back.
     pub cancelled: u64,
     /// Handlers that block a thread and could not be dropped. Their locks expire, so that nobody else gets the messages before that.
     pub stuck: u64,
@@ -86,6 +88,7 @@ pub struct StopReport {
 impl StopReport {
     pub(crate) fn add(&mut self, other: &StopReport) {
         self.completed += other.completed;
+        self.failed += other.failed;
         self.released += other.released;
         self.cancelled += other.cancelled;
         self.stuck += other.stuck;
@@ -93,12 +96,28 @@ impl StopReport {
     }
 }
 
+/// Shows the completed and the failed messages, and the other numbers that are not 0.
 impl fmt::Display for StopReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StopReport { completed, released, cancelled, stuck, parked } = self;
-        write!(
-            f,
-            "{completed} completed, {released} released, {cancelled} cancelled, {stuck} stuck, {parked} parked"
-        )
+        let StopReport { completed, failed, released, cancelled, stuck, parked } = *self;
+        write!(f, "{completed} completed, {failed} failed")?;
+        let others = [(released, "released"), (cancelled, "cancelled"), (stuck, "stuck"), (parked, "parked")];
+        others
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .try_for_each(|(count, name)| write!(f, ", {count} {name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_shows_what_has_happened() {
+        let mut report = StopReport { completed: 5, ..StopReport::default() };
+        assert_eq!(report.to_string(), "5 completed, 0 failed");
+        report.add(&StopReport { failed: 1, released: 2, stuck: 1, ..StopReport::default() });
+        assert_eq!(report.to_string(), "5 completed, 1 failed, 2 released, 1 stuck");
     }
 }

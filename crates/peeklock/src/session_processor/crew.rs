@@ -24,8 +24,8 @@ const HANDED_MAX: usize = 16;
 /// How long a session that was held for long enough is held while another one is looked for.
 pub(crate) const HAND_OVER_WAIT: Duration = Duration::from_millis(50);
 
-/// The result of a pump for one session.
-type Ended = (PumpEnd, StopReport);
+/// The number of a pump, and its result.
+type Ended = (u64, PumpEnd, StopReport);
 
 pub(crate) struct Crew {
     client: Client,
@@ -38,8 +38,9 @@ pub(crate) struct Crew {
     has_owner: bool,
     on_open: Option<Callback>,
     pumps: JoinSet<Ended>,
-    /// The pumps in the order in which they were started, so that they are also stopped in a determined order.
-    members: BTreeMap<task::Id, Member>,
+    /// In the order in which they were accepted.
+    members: BTreeMap<u64, Member>,
+    next_number: u64,
     accepting: Option<JoinHandle<Result<Receiver, Error>>>,
     /// The sessions that pumps have taken in place of their own.
     handed: mpsc::Receiver<Receiver>,
@@ -54,11 +55,12 @@ pub(crate) struct Crew {
 /// The pump of one session.
 struct Member {
     commands: mpsc::Sender<Command>,
+    task: task::Id,
 }
 
 enum Event {
     Command(Option<Command>),
-    Ended(Result<(task::Id, Ended), JoinError>),
+    Ended(Result<Ended, JoinError>),
     Accepted(Option<Result<Receiver, Error>>),
     Handed(Receiver),
     Tick,
@@ -88,6 +90,7 @@ impl Crew {
             on_open: None,
             pumps: JoinSet::new(),
             members: BTreeMap::new(),
+            next_number: 0,
             accepting: None,
             handed,
             accept_at: None,
@@ -141,7 +144,7 @@ impl Crew {
             biased;
             command = commands.recv(), if *has_owner => Event::Command(command),
             Some(receiver) = handed.recv() => Event::Handed(receiver),
-            Some(ended) = pumps.join_next_with_id() => Event::Ended(ended),
+            Some(ended) = pumps.join_next() => Event::Ended(ended),
             accepted = joined(accepting), if accepting.is_some() => Event::Accepted(accepted),
             () = sleep_until(pause_ends), if accept_at.is_some() => Event::Tick,
         }
@@ -161,7 +164,7 @@ impl Crew {
                 if cancels {
                     let surplus =
                         self.members.len().saturating_sub(usize::try_from(max).unwrap_or(usize::MAX));
-                    self.members.values().take(surplus).for_each(|member| member.stop(Duration::ZERO));
+                    self.members.values().rev().take(surplus).for_each(|member| member.stop(Duration::ZERO));
                 }
                 let _ = reply.send(());
             }
@@ -232,14 +235,16 @@ impl Crew {
 
     /// Starts the pump of a session.
     fn hold(&mut self, receiver: Receiver) {
+        let number = self.next_number;
+        self.next_number += 1;
         if self.phase != State::Running {
             let (commands, _) = mpsc::channel(1);
             let closing = self.pumps.spawn(async move {
                 // A failure means that the session is let go already.
                 let _ = receiver.close().await;
-                (PumpEnd::LetGo, StopReport::default())
+                (number, PumpEnd::LetGo, StopReport::default())
             });
-            self.members.insert(closing.id(), Member { commands });
+            self.members.insert(number, Member { commands, task: closing.id() });
             return;
         }
         let (commands, obeyed) = mpsc::channel(4);
@@ -261,21 +266,18 @@ impl Crew {
             for reply in stopped {
                 let _ = reply.send(report);
             }
-            (end, report)
+            (number, end, report)
         });
-        self.members.insert(running.id(), Member { commands });
+        self.members.insert(number, Member { commands, task: running.id() });
     }
 
-    fn end(&mut self, ended: Result<(task::Id, Ended), JoinError>) {
-        let (id, ended) = match ended {
-            Ok((id, ended)) => (id, Some(ended)),
-            Err(error) => (error.id(), None),
+    fn end(&mut self, ended: Result<Ended, JoinError>) {
+        let (number, end, report) = match ended {
+            Ok(ended) => ended,
+            Err(error) => return self.members.retain(|_, member| member.task != error.id()),
         };
-        self.members.remove(&id);
-        let Some((end, report)) = ended else { return };
-        if self.phase == State::Draining {
-            self.report.add(&report);
-        }
+        self.members.remove(&number);
+        self.report.add(&report);
         if matches!(end, PumpEnd::Failed) {
             self.has_failed = true;
             self.stop_all(STOP_DEADLINE);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::task;
 use tokio::time::{Instant, timeout};
 
-use super::{Cancel, LINK_TIME_MAX, Phase, Pump, PumpEnd, STOP_DEADLINE, STUCK_AFTER};
+use super::calls::Cancel;
+use super::{LINK_TIME_MAX, Phase, Pump, PumpEnd, STOP_DEADLINE, STUCK_AFTER};
 use crate::processor::handle::Command;
 use crate::session_processor::call_back;
 
@@ -25,7 +25,7 @@ impl Pump {
             Command::Resume { reply } => {
                 if self.phase == Phase::Paused {
                     self.phase = Phase::Running;
-                    self.session.idle_since = Instant::now();
+                    self.session.idle_since = self.now;
                 }
                 let _ = reply.send(());
             }
@@ -51,8 +51,7 @@ impl Pump {
 
     /// Starts to stop, or shortens a stop.
     pub(super) fn drain_until(&mut self, deadline: Duration) {
-        let now = Instant::now();
-        let wanted = now + deadline.min(FAR);
+        let wanted = self.now + deadline.min(FAR);
         self.phase = match self.phase {
             Phase::Draining { deadline, is_cancelling } => {
                 Phase::Draining { deadline: deadline.min(wanted), is_cancelling }
@@ -67,57 +66,51 @@ impl Pump {
             && deadline <= now
         {
             self.phase = Phase::Draining { deadline, is_cancelling: true };
-            let ids: Vec<_> = self.running.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.cancel(id, now));
+            self.cancel_beyond(0);
         }
     }
 
     /// Cancels the newest calls that are more than the target.
     fn cancel_surplus(&mut self) {
-        let now = Instant::now();
-        let kept = usize::try_from(self.target).unwrap_or(usize::MAX);
-        let mut ids: Vec<_> = self
-            .running
-            .iter()
-            .map(|(id, running)| (running.held.first().map(|held| held.key), *id))
-            .collect();
-        ids.sort_unstable_by_key(|(key, _)| *key);
-        ids.into_iter().skip(kept).for_each(|(_, id)| self.cancel(id, now));
+        self.cancel_beyond(usize::try_from(self.target).unwrap_or(usize::MAX));
     }
 
-    /// Asks a call to end. After the grace period it is dropped.
-    fn cancel(&mut self, id: task::Id, now: Instant) {
-        let grace = self.settings.grace;
-        if let Some(running) = self.running.get_mut(&id)
-            && running.cancel.is_none()
-        {
+    /// Asks all calls after the oldest ones to end. After the grace period they are dropped.
+    fn cancel_beyond(&mut self, kept: usize) {
+        let next = self.now.checked_add(self.settings.grace).unwrap_or(self.now);
+        for running in self.running.values_mut().skip(kept).filter(|running| running.cancel.is_none()) {
             running.held.iter().for_each(|held| held.work.cancelled.fire());
-            running.cancel = Some(Cancel { next: now.checked_add(grace).unwrap_or(now), is_aborted: false });
+            running.cancel = Some(Cancel { next, is_aborted: false });
             self.cancelled_count += 1;
         }
     }
 
-    pub(super) fn has_cancelled(&self) -> bool {
-        self.cancelled_count > 0
+    /// Returns the moment of the next step of a cancellation.
+    pub(super) fn cancellation_due(&self) -> Option<Instant> {
+        if self.cancelled_count == 0 {
+            return None;
+        }
+        self.running.values().filter_map(|running| running.cancel).map(|cancel| cancel.next).min()
     }
 
     /// Drops calls whose grace period is over, and gives up on those that cannot be dropped.
     pub(super) fn tick_cancellations(&mut self, now: Instant) {
-        if !self.has_cancelled() {
+        if self.cancelled_count == 0 {
             return;
         }
         let mut stuck = Vec::new();
-        for (id, running) in &mut self.running {
+        for (number, running) in &mut self.running {
             let Some(cancel) = running.cancel.as_mut().filter(|cancel| cancel.next <= now) else { continue };
             if cancel.is_aborted {
-                stuck.push(*id);
+                stuck.push(*number);
             } else {
                 running.abort.abort();
                 *cancel = Cancel { next: now + STUCK_AFTER, is_aborted: true };
             }
         }
-        for id in stuck {
-            let Some(running) = self.running.remove(&id) else { continue };
+        for number in stuck {
+            let Some(running) = self.running.remove(&number) else { continue };
+            self.cancelled_count -= 1;
             self.slots.running -= u32::try_from(running.held.len()).unwrap_or(u32::MAX);
             for held in running.held {
                 // The work still goes on, so nobody else may get the message before its lock expires.
@@ -126,19 +119,18 @@ impl Pump {
                 self.report.stuck += 1;
             }
         }
-        self.cancelled_count = self.running.values().filter(|running| running.cancel.is_some()).count();
     }
 
     /// Answers the callers whose state is reached.
     pub(super) fn answer(&mut self) {
-        let is_quiet = self.slots.requested == 0 && self.buffer.is_empty() && self.releases.is_empty();
+        let is_quiet = self.slots.requested == 0 && self.buffer.is_empty() && self.returning_count == 0;
         if self.phase == Phase::Running {
             // A resume ends the wait for a pause.
             self.replies.quiet.clear();
             self.replies.drained.clear();
         } else if is_quiet {
             answer_all(&mut self.replies.quiet);
-            if self.running.is_empty() {
+            if self.running.is_empty() && self.settling.is_empty() {
                 answer_all(&mut self.replies.drained);
             }
         }
@@ -148,11 +140,12 @@ impl Pump {
         matches!(self.phase, Phase::Draining { .. })
             && self.running.is_empty()
             && self.buffer.is_empty()
-            && self.releases.is_empty()
+            && self.settling.is_empty()
     }
 
-    /// Detaches the link.
+    /// Completes the report and detaches the link.
     pub(super) async fn close(&mut self) {
+        (self.report.completed, self.report.failed) = self.counts;
         self.renewals.abort_all();
         if let Some(opening) = self.opening.take() {
             opening.abort();

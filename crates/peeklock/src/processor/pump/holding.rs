@@ -8,8 +8,9 @@ use tokio::time::Instant;
 use super::{Held, Phase, Pump, PumpEnd, SessionLimits};
 use crate::error::{Error, Kind};
 use crate::handler::Work;
+use crate::lock::LockEnd;
 use crate::processor::errors::ErrorSource;
-use crate::processor::locks::Renewal;
+use crate::processor::locks::Lock;
 use crate::processor::renewal::Renew;
 use crate::receiver::Receiver;
 
@@ -17,30 +18,47 @@ use crate::receiver::Receiver;
 const SESSION_KEY: u64 = 0;
 
 impl Pump {
+    /// Adds the lock of a message to the schedule.
+    pub(super) fn guard(&mut self, held: &mut Held) {
+        if held.is_guarded {
+            return;
+        }
+        let Some(deadline) = held.work.deadline() else { return };
+        held.is_guarded = true;
+        let lock = deadline.saturating_duration_since(self.now);
+        self.schedule.add(held.key, self.now, lock, self.settings.renew, fastrand::f64());
+        self.locks.insert(held.key, Lock::Message(Arc::clone(&held.work)));
+    }
+
+    /// Adds the locks of messages that wait for a slot to the schedule. A call that ends in the turn of its message needs no schedule.
+    pub(super) fn guard_buffered(&mut self) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.iter_mut().rev().take_while(|held| !held.is_guarded).for_each(|held| self.guard(held));
+        self.buffer = buffer;
+    }
+
     /// Requests the renewal of a lock.
     pub(super) fn renew(&mut self, key: u64) {
-        let Some((work, renewal)) = self.locks.get(&key) else { return };
-        if work.as_ref().is_some_and(|work| work.is_settled()) {
-            // The handler has settled the message itself and goes on.
-            return self.forget_lock(key);
-        }
-        let renewal = renewal.clone();
+        let Some(lock) = self.locks.get(&key) else { return };
+        // A handler may settle its message and go on.
+        let Some(renewal) = lock.renewal() else { return self.forget_lock(key) };
         self.renewals.spawn(async move { (key, renewal.renew().await) });
     }
 
     /// Handles the answer to a renewal.
-    pub(super) fn renewed(&mut self, key: u64, result: Result<Duration, Error>) {
+    pub(super) fn renewed(&mut self, key: u64, result: Result<LockEnd, Error>) {
         match result {
-            Ok(remaining) => {
-                let deadline = self.schedule.renewed(key, Instant::now(), remaining, fastrand::f64());
-                if let (Some(deadline), Some((Some(work), _))) = (deadline, self.locks.get(&key)) {
-                    work.set_deadline(deadline);
+            Ok(end) => {
+                let remaining = end.at.saturating_duration_since(self.now);
+                self.schedule.renewed(key, self.now, remaining, fastrand::f64());
+                if let Some(Lock::Message(work)) = self.locks.get(&key) {
+                    work.renewed(end);
                 }
             }
             Err(error) if is_final(&error) => self.lose_lock(key, Some(error)),
             Err(error) => {
                 tracing::debug!(queue = %self.runner.entity, "the renewal of a lock failed and is tried again: {error}");
-                self.schedule.failed(key, Instant::now());
+                self.schedule.failed(key, self.now);
             }
         }
     }
@@ -48,13 +66,14 @@ impl Pump {
     /// Handles the loss of a lock: the handler is told, and the message is not settled.
     pub(super) fn lose_lock(&mut self, key: u64, error: Option<Error>) {
         self.schedule.remove(key);
-        let Some((work, _)) = self.locks.remove(&key) else { return };
-        let Some(work) = work else {
-            let error = error.unwrap_or_else(|| self.session_passed());
-            if let Some(session) = self.receiver.as_ref().and_then(Receiver::session) {
+        let work = match self.locks.remove(&key) {
+            Some(Lock::Message(work)) => work,
+            Some(Lock::Session(session)) => {
+                let error = error.unwrap_or_else(|| self.session_passed());
                 self.runner.reporter.report_session(ErrorSource::RenewLock, error, session.id());
+                return self.lose_session();
             }
-            return self.lose_session();
+            None => return,
         };
         if work.is_settled() {
             // A settled message has no lock that could be lost.
@@ -86,7 +105,7 @@ impl Pump {
     fn passed(&self, work: &Arc<Work>) -> Error {
         let message = work.message();
         let id = message.message_id().unwrap_or_else(|| "without id".to_owned());
-        let ran = Instant::now().saturating_duration_since(work.received_at());
+        let ran = self.now.saturating_duration_since(work.received_at());
         let (entity, ran) = (&self.runner.entity, Duration::from_secs(ran.as_secs()));
         let renewal = match self.settings.renew {
             Renew::Off => "auto renewal is off".to_owned(),
@@ -112,7 +131,7 @@ impl Pump {
         let Some(session) = self.receiver.as_ref().and_then(Receiver::session).cloned() else { return };
         let lock = session.lock_remaining();
         self.schedule.add(SESSION_KEY, now, lock, Renew::UntilDone, fastrand::f64());
-        self.locks.insert(SESSION_KEY, (None, Renewal::Session(session)));
+        self.locks.insert(SESSION_KEY, Lock::Session(session));
     }
 
     /// Handles the loss of the session's lock: all its handlers are told, and nothing of it is settled.
@@ -139,14 +158,19 @@ impl Pump {
     /// Returns whether the session was held for long enough.
     pub(super) fn is_session_over(&self) -> bool {
         let Some(limits) = self.settings.session else { return false };
-        self.session.count >= limits.count_max || self.session.opened_at.elapsed() >= limits.time_max
+        self.session.count >= limits.count_max
+            || self.now.saturating_duration_since(self.session.opened_at) >= limits.time_max
+    }
+
+    /// Returns whether no message is held.
+    fn is_quiet(&self) -> bool {
+        self.running.is_empty() && self.settling.is_empty() && self.buffer.is_empty()
     }
 
     /// Lets the session go when it is idle or was held for long enough.
     pub(super) fn tick_session(&mut self, now: Instant) {
         let Some(SessionLimits { idle, .. }) = self.settings.session else { return };
-        let is_quiet = self.running.is_empty() && self.buffer.is_empty();
-        let is_idle = is_quiet && now.saturating_duration_since(self.session.idle_since) >= idle;
+        let is_idle = self.is_quiet() && now.saturating_duration_since(self.session.idle_since) >= idle;
         if self.phase == Phase::Running && (is_idle || self.is_session_over()) {
             self.end = PumpEnd::LetGo;
             self.drain_until(Duration::MAX);
@@ -160,8 +184,7 @@ impl Pump {
             return None;
         }
         let over = self.session.opened_at.checked_add(limits.time_max);
-        let is_quiet = self.running.is_empty() && self.buffer.is_empty();
-        let idle = self.session.idle_since.checked_add(limits.idle).filter(|_| is_quiet);
+        let idle = self.session.idle_since.checked_add(limits.idle).filter(|_| self.is_quiet());
         [over, idle].into_iter().flatten().min()
     }
 }
