@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use peeklock::admin::Queue;
+use peeklock::handler::Handler;
 use peeklock::low_level;
 use peeklock::{Client, Message};
 use tempfile::TempDir;
@@ -23,14 +26,13 @@ const AT_ONCE: u32 = 100;
 /// The concurrent senders of the comparison with the embedded broker.
 const SENDERS: usize = 64;
 const RECEIVERS: usize = 2;
-/// A connection carries a limited number of links, so the idle processors share several clients.
-const IDLE_CLIENTS: usize = 20;
-const IDLE_PROCESSORS_PER_CLIENT: usize = 50;
+/// The idle processors of one client.
+const IDLE_PROCESSORS: usize = 1000;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
     // Once and first: later, the processors would use memory that this process has freed.
     let [memory, cpu] = runtime()?.block_on(idle(arguments))?;
-    let mut rows: [Vec<f64>; 6] = Default::default();
+    let mut rows: [Vec<f64>; 7] = Default::default();
     for _ in 0..arguments.repetitions {
         let pump = runtime()?.block_on(pump(arguments))?;
         let speed = runtime()?.block_on(places(arguments))?;
@@ -38,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
             row.push(value);
         }
     }
-    let [client, processor, more, embedded, server, ratio] = rows;
+    let [client, processor, more, yielding, embedded, server, ratio] = rows;
     Ok(vec![
         Row::new(
             "receive and complete, 256 B, 100 at a time: CPU of the low-level client per message",
@@ -48,6 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
         Row::new("the same with a processor of the SDK, 100 calls at a time", "µs", processor),
         Row::new("processor: CPU per message beyond the low-level client", "µs", more)
             .target(Target::AtMost(1.0)),
+        Row::new("processor whose handler yields once: CPU per message", "µs", yielding),
         Row::new(
             "embedded, durable, 64 senders, 2 receivers: sent, received, completed",
             "messages/s",
@@ -55,13 +58,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Vec<Row>> {
         ),
         Row::new("the same with a server over loopback", "messages/s", server),
         Row::new("embedded / server over loopback", "", ratio).target(Target::AtLeast(2.0)),
-        Row::new("1,000 idle processors in one process: memory of each", "KiB", vec![memory]),
+        Row::new("1,000 idle processors of one client: memory of each", "KiB", vec![memory]),
         Row::new("1,000 idle processors: CPU of the process", "ms/s", vec![cpu]),
     ])
 }
 
-/// Returns the CPU time of this process per message: with the low-level client, with a processor, and the difference.
-async fn pump(arguments: &Arguments) -> Result<[f64; 3]> {
+/// Returns the CPU time of this process per message: with the low-level client, with a processor, the difference, and with a processor whose
+/// handler yields once.
+async fn pump(arguments: &Arguments) -> Result<[f64; 4]> {
     let count: u64 = if arguments.quick { 50_000 } else { 400_000 };
     let broker = Broker::start(&arguments.data)?;
     let payload = low_level::Encode::to_bytes(&low_level::Message::data(vec![b'x'; BODY_BYTES]));
@@ -69,8 +73,11 @@ async fn pump(arguments: &Arguments) -> Result<[f64; 3]> {
     fill(&broker, &payload, total).await?;
     let client = cpu_per_message(count, receive_low_level(&broker, count)).await?;
     fill(&broker, &payload, total).await?;
-    let processor = cpu_per_message(count, Box::pin(process(&broker, count))).await?;
-    Ok([client, processor, processor - client])
+    let processor = cpu_per_message(count, Box::pin(process(&broker, count, async || {}))).await?;
+    fill(&broker, &payload, total).await?;
+    let yields = async || tokio::task::yield_now().await;
+    let yielding = cpu_per_message(count, Box::pin(process(&broker, count, yields))).await?;
+    Ok([client, processor, processor - client, yielding])
 }
 
 async fn cpu_per_message(count: u64, work: impl Future<Output = Result<()>>) -> Result<f64> {
@@ -79,30 +86,32 @@ async fn cpu_per_message(count: u64, work: impl Future<Output = Result<()>>) -> 
     Ok(machine::process_time().saturating_sub(before).as_secs_f64() * 1e6 / count as f64)
 }
 
-/// Receives with the low-level client as a processor does: each message is decoded, and its completion confirmed, before another is requested.
+/// Receives with the low-level client in one task, as a processor does: each message is decoded, and its completion confirmed, before another is
+/// requested.
 async fn receive_low_level(broker: &Broker, count: u64) -> Result<()> {
     let client = broker.connect().await?;
     let mut receiver = client.receiver(QUEUE).manual_credit().open().await?;
     receiver.add_credit(AT_ONCE).await?;
-    let (mut settling, mut done, mut arrived) = (JoinSet::new(), 0, 0);
+    let (mut settling, mut done) = (FuturesUnordered::new(), 0);
     while done < count {
         let mut free = 0;
         tokio::select! {
-            Some(settled) = settling.join_next() => {
-                settled??;
+            biased;
+            Some(settled) = settling.next() => {
+                settled?;
                 free += 1;
-                while let Some(settled) = settling.try_join_next() {
-                    settled??;
+                while let Some(Some(settled)) = settling.next().now_or_never() {
+                    settled?;
                     free += 1;
                 }
             }
-            delivery = receiver.next(), if arrived < count => {
-                let delivery = delivery?.context("the receiver was stopped")?;
-                arrived += 1;
-                settling.spawn(async move {
+            delivery = receiver.next() => {
+                let mut next = Some(delivery?.context("the receiver was stopped")?);
+                while let Some(delivery) = next {
                     std::hint::black_box(delivery.message()?.body_bytes().map(|body| body.len()));
-                    delivery.complete().await
-                });
+                    settling.push(delivery.complete());
+                    next = receiver.try_next();
+                }
             }
         }
         if free > 0 {
@@ -113,9 +122,9 @@ async fn receive_low_level(broker: &Broker, count: u64) -> Result<()> {
     Ok(())
 }
 
-async fn process(broker: &Broker, count: u64) -> Result<()> {
+async fn process<A: 'static>(broker: &Broker, count: u64, handler: impl Handler<A>) -> Result<()> {
     let client = Client::connect(&broker.target()?).await?;
-    let processor = client.processor(QUEUE).handler(async || {}).max_concurrent(AT_ONCE).start().await?;
+    let processor = client.processor(QUEUE).handler(handler).max_concurrent(AT_ONCE).start().await?;
     processor.status().wait_for(|status| status.completed >= count).await?;
     processor.stop(Duration::from_secs(5)).await?;
     client.close().await;
@@ -175,11 +184,9 @@ async fn rate(client: &Client, time: Duration) -> Result<f64> {
 async fn idle(arguments: &Arguments) -> Result<[f64; 2]> {
     let broker = Broker::start(&arguments.data)?;
     let (before, mut kept) = (resident_kib()?, Vec::new());
-    for _ in 0..IDLE_CLIENTS {
-        let client = Client::connect(&broker.target()?).await?;
-        for _ in 0..IDLE_PROCESSORS_PER_CLIENT {
-            kept.push(client.processor(QUEUE).handler(async || {}).start().await?);
-        }
+    let client = Client::connect(&broker.target()?).await?;
+    for _ in 0..IDLE_PROCESSORS {
+        kept.push(client.processor(QUEUE).handler(async || {}).start().await?);
     }
     let memory = resident_kib()?.saturating_sub(before) as f64 / kept.len() as f64;
     tokio::time::sleep(Duration::from_secs(1)).await;
