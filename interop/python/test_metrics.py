@@ -76,7 +76,7 @@ def test_explain_describes_a_waiting_message(broker, api, client):
 
 
 def test_a_foreign_host_name_requires_a_key(broker):
-    elsewhere = {"Host": "broker.example"}
+    elsewhere = {"Host": "broker.servicebus.windows.net"}
     address = f"http://{broker.address}/metrics"
     assert requests.get(address, headers=elsewhere, timeout=TIMEOUT_SECONDS).status_code == 401
     assert scrape(broker, headers=elsewhere, auth=(KEY_NAME, KEY))

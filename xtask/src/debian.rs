@@ -17,6 +17,8 @@ pub(crate) struct Program {
 
 /// Needed to build the allocator of the command `peeklock`.
 pub(crate) const MAKE: Program = Program { name: "make", package: "make" };
+/// The browser that tests what web pages can do.
+pub(crate) const CHROMIUM: Program = Program { name: "chromium", package: "chromium" };
 /// Needed to count instructions.
 pub(crate) const VALGRIND: Program = Program { name: "valgrind", package: "valgrind" };
 /// The servers of the comparison. The program named `rabbitmq-server` in `PATH` changes the user, so the one below it is checked.

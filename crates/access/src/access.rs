@@ -165,6 +165,15 @@ impl Access {
         policies.by_scope.values().flat_map(BTreeMap::values).any(|held| held.policy.has_secret(secret))
     }
 
+    /// Returns the name of a policy with a key of fewer characters.
+    pub fn shorter_secret(&self, chars_min: usize) -> Option<String> {
+        let policies = self.policies_now();
+        let mut all = policies.by_scope.values().flat_map(BTreeMap::values).map(|held| &held.policy);
+        let is_short = |secret: &Secret| secret.expose().chars().count() < chars_min;
+        let found = all.find(|policy| is_short(&policy.primary) || is_short(&policy.secondary))?;
+        Some(found.name.clone())
+    }
+
     /// Returns the names of all policies in all scopes.
     pub fn key_names(&self) -> Vec<String> {
         self.policies_now().by_name.keys().cloned().collect()

@@ -2,6 +2,7 @@
 //! also declare entities.
 
 mod file;
+mod secret_file;
 mod server;
 
 use std::env;
@@ -42,6 +43,10 @@ pub(crate) struct Told {
     /// separated by ';'
     #[arg(long = "key", value_name = "KEY", env = "PEEKLOCK_KEYS", hide_env_values = true, value_delimiter = ';', value_parser = KeySpec::parse)]
     keys: Vec<KeySpec>,
+    /// A file with keys, one on each line in the form of --key, so that no secret is in the list of processes; may be repeated, or separated
+    /// by ';'
+    #[arg(long = "key-file", value_name = "FILE", env = "PEEKLOCK_KEYS_FILE", value_delimiter = ';')]
+    key_files: Vec<PathBuf>,
     // This field is last, because arguments after it would have its last help heading.
     #[command(flatten)]
     options: Options,
@@ -50,7 +55,13 @@ pub(crate) struct Told {
 impl Told {
     /// Returns the arguments of `serve` with these files, or with the default ones if there are none.
     pub(crate) fn of_files(files: Vec<PathBuf>) -> Self {
-        Told { files, options: Options::default(), queues: Vec::new(), keys: Vec::new() }
+        Told {
+            files,
+            options: Options::default(),
+            queues: Vec::new(),
+            keys: Vec::new(),
+            key_files: Vec::new(),
+        }
     }
 }
 
@@ -103,7 +114,11 @@ impl Configuration {
         layers.push(Layer { source: Source::Default, entries: defaults.entries() });
         spaces.add_queues(told.queues)?;
         spaces.check()?;
-        let mut keys: Vec<Policy> = told.keys.into_iter().map(KeySpec::into_policy).collect();
+        let mut specs = told.keys;
+        for path in &told.key_files {
+            specs.extend(secret_file::keys(path)?);
+        }
+        let mut keys: Vec<Policy> = specs.into_iter().map(KeySpec::into_policy).collect();
         keys.extend(policies(&spaces.default)?);
         let files = spaces.files;
         let configuration =
@@ -114,7 +129,10 @@ impl Configuration {
 
     /// Checks options that are only valid together.
     fn check_pairs(&self) -> Result<()> {
-        let Options { tls_cert, tls_key, jwt, .. } = &self.options;
+        let Options { tls_cert, tls_key, jwt, storage, .. } = &self.options;
+        if storage.key.is_some() && storage.key_file.is_some() {
+            bail!("the key of the storage account is given twice; give storage-key or storage-key-file");
+        }
         if tls_cert.is_some() != tls_key.is_some() {
             bail!(
                 "a certificate and its private key go together; give both tls-cert and tls-key, or neither"

@@ -1,10 +1,11 @@
 //! The flags of every command that uses a broker, and the output of its result.
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use peeklock::admin::Admin;
 use peeklock::low_level::{self, Options, Target};
 use peeklock::{Backoff, Client, ClientBuilder};
@@ -29,6 +30,9 @@ pub(crate) struct Connect {
         display_order = 900
     )]
     connect: String,
+    /// A file with the connection string, so that its secret is not in the list of processes
+    #[arg(long, value_name = "FILE", env = "PEEKLOCK_CONNECT_FILE", conflicts_with = "connect", value_parser = ConnectFile::read, display_order = 900)]
+    connect_file: Option<ConnectFile>,
     /// Certificates to trust beside those the machine trusts, in PEM form
     #[arg(long, value_name = "FILE", env = "PEEKLOCK_CA", display_order = 901)]
     ca: Option<PathBuf>,
@@ -58,7 +62,7 @@ impl Connect {
     /// Returns a client that does not retry, because the user is there to decide.
     fn builder(&self) -> ClientBuilder {
         let once = Backoff::exponential(Duration::ZERO, Duration::ZERO).attempts(1);
-        let builder = Client::builder(&self.connect).retry(once);
+        let builder = Client::builder(self.connection()).retry(once);
         match &self.ca {
             Some(file) => builder.certificates(file),
             None => builder,
@@ -66,7 +70,11 @@ impl Connect {
     }
 
     pub(crate) fn target(&self) -> Result<Target> {
-        Ok(Target::parse(&self.connect)?)
+        Ok(Target::parse(self.connection())?)
+    }
+
+    fn connection(&self) -> &str {
+        self.connect_file.as_ref().map_or(&self.connect, |file| &file.0)
     }
 
     /// Prints items as lines of JSON, or as text.
@@ -87,6 +95,17 @@ impl Connect {
         report(&mut out, self.json, done, kind, name, summary)?;
         io::stdout().lock().write_all(&out)?;
         Ok(())
+    }
+}
+
+/// The connection string in a file.
+#[derive(Clone)]
+struct ConnectFile(String);
+
+impl ConnectFile {
+    fn read(path: &str) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+        Ok(ConnectFile(text.trim().to_owned()))
     }
 }
 

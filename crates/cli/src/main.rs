@@ -31,6 +31,7 @@ mod table;
 mod text;
 mod time;
 mod topic;
+mod trust;
 
 use std::io;
 use std::process::ExitCode;
@@ -83,6 +84,7 @@ enum Command {
     Checkpoint(checkpoint::Arguments),
     Events(events::Arguments),
     Key(key::Arguments),
+    Trust(trust::Arguments),
     Session(session::Arguments),
     Send(Box<send::Arguments>),
     Receive(receive::Arguments),
@@ -129,6 +131,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<()> {
             Command::Checkpoint(arguments) => checkpoint::run(arguments).await,
             Command::Events(arguments) => events::run(arguments).await,
             Command::Key(arguments) => key::run(arguments).await,
+            Command::Trust(arguments) => trust::run(&arguments),
             Command::Session(arguments) => session::run(arguments).await,
             Command::Send(arguments) => send::run(*arguments).await,
             Command::Receive(arguments) => receive::run(arguments).await,

@@ -13,7 +13,9 @@ use peeklock_types::EntityName;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
-pub(crate) use values::{FilePath, Listen, NamespaceName, StorageKey, TierName, Time};
+pub(crate) use values::{
+    FilePath, Hosts, Listen, NamespaceName, Origins, StorageKey, TierName, Time, TlsNames,
+};
 
 /// An option with its names and its value in one source.
 pub(crate) struct OptionValue {
@@ -99,10 +101,19 @@ options! {
         http: Listen, "http", "PEEKLOCK_HTTP", "ADDRESS" = "127.0.0.1:5300";
         /// Address for HTTPS, or 'off'; Azure's administration clients look for it at port 443
         https: Listen, "https", "PEEKLOCK_HTTPS", "ADDRESS" = "off";
-        /// Certificate chain in PEM form; without it one is made on first start
+        /// Certificate chain in PEM form; without it an authority in the data directory makes one
         tls_cert: FilePath, "tls-cert", "PEEKLOCK_TLS_CERT", "FILE";
         /// Private key of the certificate in PEM form
         tls_key: FilePath, "tls-key", "PEEKLOCK_TLS_KEY", "FILE";
+        /// Host names and addresses of the certificate that the broker makes, beside localhost, the addresses of listeners and the hosts of
+        /// namespaces; several are separated by commas
+        tls_name: TlsNames, "tls-name", "PEEKLOCK_TLS_NAME", "NAME";
+        /// Origins of web pages that may use the broker from a browser, such as https://shop.example; several are separated by commas.
+        /// Pages of other origins are refused
+        allow_origin: Origins, "allow-origin", "PEEKLOCK_ALLOW_ORIGIN", "ORIGIN";
+        /// Host names that HTTP requests to addresses on this machine may contain, beside localhost and the hosts of namespaces; several
+        /// are separated by commas
+        allow_host: Hosts, "allow-host", "PEEKLOCK_ALLOW_HOST", "NAME";
         /// What namespaces offer: premium, or standard with messages of up to 256 KiB
         tier: TierName, "tier", "PEEKLOCK_TIER", "TIER" = "premium";
     }
@@ -203,6 +214,8 @@ options! {
         account: String, "storage-account", "PEEKLOCK_STORAGE_ACCOUNT", "NAME" = "devstoreaccount1";
         /// Key of the storage account, in base64, in place of the well-known one
         key: StorageKey, "storage-key", "PEEKLOCK_STORAGE_KEY", "KEY";
+        /// File with the key of the storage account, so that it is not in the list of processes
+        key_file: FilePath, "storage-key-file", "PEEKLOCK_STORAGE_KEY_FILE", "FILE";
     }
     also {}
 }

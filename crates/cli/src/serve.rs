@@ -1,7 +1,7 @@
 //! `peeklock serve`: the broker.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
@@ -44,7 +44,8 @@ const EXIT_INTERRUPTED: i32 = 130;
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     // The handlers are installed before anything starts, so that no signal is missed.
-    let mut signals = StopSignals::listen()?;
+    let mut signals = Signals::listen()?;
+    let has_terminal = io::stdout().is_terminal();
     #[cfg(feature = "test-clock")]
     if arguments.test_clock {
         let address = peeklock_server::test_clock::listen().await?;
@@ -55,17 +56,36 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let mut server = Server::start(configuration.into_options()?).await?;
     // The broker runs even if its output cannot be written.
     let _ = first_screen(&server, &story).and_then(|screen| print(&screen));
-    tokio::select! {
-        reason = server.failed() => bail!("the broker has stopped: {reason}"),
-        () = signals.next() => {}
+    loop {
+        let asked = tokio::select! {
+            reason = server.failed() => bail!("the broker has stopped: {reason}"),
+            asked = signals.next() => asked,
+        };
+        let is_seen = asked == Asked::Reload && reload(&server).is_ok();
+        // A terminal that was closed sends the same signal, and nobody could stop the broker from there any more.
+        if asked == Asked::Stop || (has_terminal && !is_seen) {
+            break;
+        }
     }
     let _ = print("Stopping…\n");
     tokio::select! {
         stopped = server.stop() => stopped.context("the broker did not stop in order")?,
-        () = signals.next() => std::process::exit(EXIT_INTERRUPTED),
+        () = signals.stop() => std::process::exit(EXIT_INTERRUPTED),
     }
     let _ = print("Stopped, everything is on disk\n");
     Ok(())
+}
+
+/// Loads what can be replaced while the broker runs, and prints what was done.
+fn reload(server: &Server) -> io::Result<()> {
+    let done = match (server.reload(), &server.certificate) {
+        (Ok(()), Some(certificate)) => format!("Reloaded the certificate {}\n", certificate.display()),
+        (Ok(()), None) => "Nothing to reload: no address uses TLS\n".to_owned(),
+        (Err(error), _) => {
+            format!("The certificate could not be reloaded, and the old one stays: {error:#}\n")
+        }
+    };
+    print(&done)
 }
 
 /// The part of the configuration that the first screen shows.
@@ -130,6 +150,9 @@ fn first_screen(server: &Server, story: &Story) -> io::Result<String> {
     }
     if !server.namespace_names.is_empty() {
         screen.line("Namespaces", &server.namespace_names.join(", "))?;
+    }
+    for warning in &server.warnings {
+        screen.line("Warning", warning)?;
     }
     screen.line("Ready", &format!("in {} ms", server.ready_after.as_millis()))?;
     screen.0.extend_from_slice(b"Press Ctrl-C to stop\n");
@@ -196,26 +219,39 @@ pub(crate) fn plural(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The signals that stop the broker: Ctrl-C and SIGTERM.
-struct StopSignals {
+/// The signals that stop the broker, Ctrl-C and SIGTERM, and SIGHUP.
+struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
 }
 
-impl StopSignals {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Stop,
+    Reload,
+}
+
+impl Signals {
     fn listen() -> Result<Self> {
         let signal = |kind| signal(kind).context("cannot listen for signals");
-        Ok(StopSignals {
+        Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Asked {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.hangup.recv() => Asked::Reload,
         }
+    }
+
+    async fn stop(&mut self) {
+        while self.next().await != Asked::Stop {}
     }
 }
 

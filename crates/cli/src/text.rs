@@ -3,7 +3,8 @@
 use anyhow::{Result, bail};
 use peeklock_server::{Policy, Right};
 
-/// A key in the form `NAME=SECRET[:Send,Listen,Manage]`, with all rights by default.
+/// A key in the form `NAME=SECRET[:Send,Listen,Manage]`, with all rights by default. What follows the last colon is always a list of rights, so
+/// a secret with a colon needs one.
 #[derive(Clone)]
 pub(crate) struct KeySpec {
     pub(crate) name: String,
@@ -15,11 +16,9 @@ impl KeySpec {
     pub(crate) fn parse(text: &str) -> Result<Self> {
         // Errors do not contain the text, because it has a secret.
         let Some((name, rest)) = text.split_once('=') else { bail!("a key is written NAME=SECRET") };
-        // A secret may contain a colon, so the part after it counts as rights only if it is a list of rights.
-        let (secret, rights) = match rest.rsplit_once(':').map(|(secret, list)| (secret, parse_rights(list)))
-        {
-            Some((secret, Some(rights))) => (secret, rights),
-            _ => (rest, vec![Right::Manage]),
+        let (secret, rights) = match rest.rsplit_once(':') {
+            Some((secret, list)) => (secret, parse_rights(list)?),
+            None => (rest, vec![Right::Manage]),
         };
         if name.is_empty() || secret.is_empty() {
             bail!("a key needs a name and a secret: NAME=SECRET");
@@ -32,12 +31,16 @@ impl KeySpec {
     }
 }
 
-fn parse_rights(list: &str) -> Option<Vec<Right>> {
-    let right = |name: &str| match name.to_ascii_lowercase().as_str() {
-        "send" => Some(Right::Send),
-        "listen" => Some(Right::Listen),
-        "manage" => Some(Right::Manage),
-        _ => None,
+fn parse_rights(list: &str) -> Result<Vec<Right>> {
+    let right = |name: &str| match name.trim().to_ascii_lowercase().as_str() {
+        "send" => Ok(Right::Send),
+        "listen" => Ok(Right::Listen),
+        "manage" => Ok(Right::Manage),
+        // The text may be the end of a secret.
+        _ => bail!(
+            "after its last ':', a key has rights: Send, Listen or Manage, separated by commas. Write NAME=SECRET:Send,Listen; a secret that \
+             contains ':' needs the rights after it, such as NAME=SECRET:Manage"
+        ),
     };
     list.split(',').map(right).collect()
 }
@@ -55,11 +58,13 @@ mod tests {
         );
         let key = KeySpec::parse("app=a=b:c==:Send,listen").unwrap();
         assert_eq!((key.secret.as_str(), key.rights), ("a=b:c==", vec![Right::Send, Right::Listen]));
-        let key = KeySpec::parse("app=with:colon").unwrap();
-        assert_eq!(key.secret, "with:colon");
-        for wrong in ["app", "=x", "app=", "app=:Send"] {
+        let key = KeySpec::parse("app=with:colon:Manage").unwrap();
+        assert_eq!((key.secret.as_str(), key.rights), ("with:colon", vec![Right::Manage]));
+        for wrong in ["app", "=x", "app=", "app=:Send", "app=x:", "app=x:Snd", "app=x:Send,"] {
             assert!(KeySpec::parse(wrong).is_err(), "{wrong}");
         }
+        let told = KeySpec::parse("app=with:hidden").err().unwrap().to_string();
+        assert!(told.contains("NAME=SECRET:Manage") && !told.contains("hidden"), "{told}");
         let told = KeySpec::parse("hidden").err().unwrap().to_string();
         assert!(!told.contains("hidden"), "{told}");
     }

@@ -12,12 +12,26 @@ pub const WELL_KNOWN_KEY_SECRET: &str = "SAS_KEY_VALUE";
 /// The file in the data directory with the policies that were created at run time.
 const KEY_FILE: &str = "keys.json";
 
+/// The minimum length of secrets if other machines can reach the broker. Who records one signed token can guess a shorter secret offline.
+const SECRET_CHARS_MIN: usize = 16;
+
 /// The reason why an address must not be reachable from other machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Exposure {
+    #[error(
+        "there is no key. Give one with --key NAME=SECRET (for example --key app=$(openssl rand -base64 32)), or listen on 127.0.0.1"
+    )]
     NoKey,
     /// A key has the secret that everybody knows.
+    #[error(
+        "the secret {WELL_KNOWN_KEY_SECRET} is known to everybody. Give another one with --key NAME=SECRET, or listen on 127.0.0.1"
+    )]
     WellKnownSecret,
+    #[error(
+        "the key '{name}' has a secret of fewer than {SECRET_CHARS_MIN} characters, which can be guessed. Give it a longer one (for example of \
+         openssl rand -base64 32), or listen on 127.0.0.1"
+    )]
+    ShortSecret { name: String },
 }
 
 /// Returns the file with the policies that were created at run time.
@@ -42,18 +56,10 @@ pub(crate) fn open(
         _ => given,
     };
     let access = Access::open(file, declared)?;
-    if let Some(address) = open_address {
-        match exposure(&access) {
-            None => {}
-            Some(Exposure::NoKey) => bail!(
-                "{address} can be reached from other machines, and there is no key. Give one with --key NAME=SECRET \
-                 (for example --key app=$(openssl rand -base64 32)), or listen on 127.0.0.1"
-            ),
-            Some(Exposure::WellKnownSecret) => bail!(
-                "{address} can be reached from other machines, and the secret {WELL_KNOWN_KEY_SECRET} is known to everybody. \
-                 Give another one with --key NAME=SECRET, or listen on 127.0.0.1"
-            ),
-        }
+    if let Some(address) = open_address
+        && let Some(exposure) = exposure(&access)
+    {
+        bail!("{address} can be reached from other machines, and {exposure}");
     }
     Ok(access)
 }
@@ -63,7 +69,10 @@ pub(crate) fn exposure(access: &Access) -> Option<Exposure> {
     if access.key_names().is_empty() {
         return Some(Exposure::NoKey);
     }
-    access.uses_secret(WELL_KNOWN_KEY_SECRET.as_bytes()).then_some(Exposure::WellKnownSecret)
+    if access.uses_secret(WELL_KNOWN_KEY_SECRET.as_bytes()) {
+        return Some(Exposure::WellKnownSecret);
+    }
+    access.shorter_secret(SECRET_CHARS_MIN).map(|name| Exposure::ShortSecret { name })
 }
 
 #[cfg(test)]
@@ -91,7 +100,16 @@ mod tests {
         let key = || Policy::with_one_key("app", WELL_KNOWN_KEY_SECRET, &[Right::Send]);
         assert!(choose(vec![key()], "192.0.2.1:5672").is_err());
         assert!(choose(vec![key()], "127.0.0.1:5672").is_ok());
-        assert!(choose(vec![Policy::with_one_key("app", "x7", &[Right::Send])], "192.0.2.1:5672").is_ok());
+        let long = Policy::with_one_key("app", "0123456789abcdef", &[Right::Send]);
+        assert!(choose(vec![long], "192.0.2.1:5672").is_ok());
+    }
+
+    #[test]
+    fn a_short_secret_is_rejected_where_other_machines_can_guess_it() {
+        let short = || vec![Policy::with_one_key("app", "0123456789abcde", &[Right::Send])];
+        let refused = choose(short(), "192.0.2.1:5672").err().unwrap().to_string();
+        assert!(refused.contains("'app'") && !refused.contains("0123"), "{refused}");
+        assert!(choose(short(), "127.0.0.1:5672").is_ok());
     }
 
     #[test]

@@ -16,14 +16,16 @@ use tokio_rustls::TlsAcceptor;
 use crate::listen::{self, Bound, Door, Edge, Protocol, Routes, Visit};
 use crate::namespace::{Opened, Shards};
 use crate::storage::Accounts;
-use crate::{AmqpLimits, DRAIN_TIME_MAX, HttpLimits, ListenLimits};
+use crate::tls::Source;
+use crate::{AmqpLimits, DRAIN_TIME_MAX, HttpLimits, ListenLimits, WebPages};
 
-/// The limits of connections and requests.
+/// The limits of connections and requests, and the web pages that may send some.
 #[derive(Default)]
 pub(crate) struct Limits {
     pub(crate) listen: ListenLimits,
     pub(crate) amqp: AmqpLimits,
     pub(crate) http: HttpLimits,
+    pub(crate) web_pages: WebPages,
 }
 
 /// A running broker. It serves the listeners and the byte streams that it is given.
@@ -46,16 +48,17 @@ impl Assembly {
         limits: Limits,
         tls: Option<TlsAcceptor>,
     ) -> Self {
-        let Limits { listen, amqp, http } = limits;
+        let Limits { listen, amqp, http, web_pages } = limits;
         let spaces = || std::iter::once(&first).chain(&others);
         let (blobs, queues) = accounts.routes(spaces(), http);
         let state = HttpState::new(spaces().map(Opened::for_http).collect(), http);
         let routes = Routes { management: peeklock_http::router(state), blobs, queues };
+        let hosts: Vec<_> = spaces().flat_map(|space| space.hosts.clone()).collect();
         let (first, first_shards) = first.split();
         let (others, mut shards): (Vec<_>, Vec<_>) = others.into_iter().map(Opened::split).unzip();
         shards.push(first_shards);
         let gateway = Gateway::with_namespaces(first, others).with_limits(amqp);
-        let edge = Edge::new(gateway, routes, tls, listen);
+        let edge = Edge::new(gateway, routes, tls, listen, web_pages.with_hosts(hosts));
         Assembly { tasks: Mutex::default(), edge, shards, stop: watch::channel(false).0 }
     }
 
@@ -65,6 +68,11 @@ impl Assembly {
         for (listener, door) in bound.listeners {
             tasks.spawn(listen::serve(listener, door, Arc::clone(&self.edge), self.stop.subscribe()));
         }
+    }
+
+    /// Replaces the certificate when it is due, until the broker stops.
+    pub(crate) fn watch_certificate(&self, source: Arc<Source>) {
+        self.tasks().spawn(source.watch(self.stop.subscribe()));
     }
 
     /// Serves one connection of a client in this process.

@@ -13,7 +13,7 @@ use crate::assembly::{Assembly, Limits};
 use crate::listen::{self, Protocol};
 use crate::namespace::{Medium, NamespaceOptions};
 use crate::storage::{Accounts, StorageOptions};
-use crate::{Addresses, Entities, WELL_KNOWN_KEY_SECRET};
+use crate::{Addresses, Entities, WELL_KNOWN_KEY_SECRET, WebPages};
 
 /// The name of the policy of the program that contains the broker. Its secret is random and never leaves the process.
 const OWNER_NAME: &str = "embedding-program";
@@ -59,6 +59,9 @@ fn owner(process: Option<u32>) -> String {
 }
 
 impl Instance {
+    /// The host name in the requests of the program itself.
+    pub const HOST: &str = "embedded";
+
     /// Opens the data and starts the broker on the current runtime.
     pub async fn open(options: InstanceOptions) -> Result<Self, OpenError> {
         let InstanceOptions { medium, keys, entities } = options;
@@ -76,9 +79,12 @@ impl Instance {
         let access = space.open_access(medium, Addresses::default(), None)?;
         let opened = space.open(medium, access.clone(), Default::default()).await?;
         let (accounts, ..) = Accounts::open(&mut StorageOptions::default(), true)?;
-        let assembly = Assembly::new(opened, Vec::new(), &accounts, Limits::default(), None);
+        let web_pages = WebPages::default().with_hosts([Self::HOST.to_owned()]);
+        let limits = Limits { web_pages, ..Limits::default() };
+        let assembly = Assembly::new(opened, Vec::new(), &accounts, limits, None);
         Ok(Instance { assembly, access, owner })
     }
+
     /// Returns the name and the secret of the program itself, with all rights. They are valid for this run only.
     pub fn owner(&self) -> (&str, &str) {
         (&self.owner.name, self.owner.primary.expose())
@@ -102,11 +108,18 @@ impl Instance {
 
     /// Listens at an address, for AMQP and HTTP. Returns the bound address, with the actual port in the place of port 0.
     pub async fn listen(&self, address: SocketAddr) -> Result<SocketAddr> {
-        if !address.ip().is_loopback() && access::exposure(&self.access) == Some(Exposure::WellKnownSecret) {
-            bail!(
-                "{address} can be reached from other machines, and the secret {WELL_KNOWN_KEY_SECRET} is known to everybody; open the \
-                 broker with a key of its own, or listen on 127.0.0.1"
-            );
+        if !address.ip().is_loopback() {
+            match access::exposure(&self.access) {
+                None => {}
+                Some(Exposure::ShortSecret { name }) => bail!(
+                    "{address} can be reached from other machines, and the key '{name}' has a secret that can be guessed; open the \
+                     broker with a longer one, or listen on 127.0.0.1"
+                ),
+                Some(Exposure::NoKey | Exposure::WellKnownSecret) => bail!(
+                    "{address} can be reached from other machines, and the secret {WELL_KNOWN_KEY_SECRET} is known to everybody; open the \
+                     broker with a key of its own, or listen on 127.0.0.1"
+                ),
+            }
         }
         let addresses = Addresses { amqp: Some(address), ..Addresses::default() };
         let bound = listen::bind(addresses).await?;

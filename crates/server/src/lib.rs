@@ -6,13 +6,15 @@ mod declare;
 mod instance;
 mod listen;
 mod namespace;
+mod private;
 mod storage;
 #[cfg(feature = "test-clock")]
 pub mod test_clock;
 mod tls;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -24,11 +26,12 @@ use assembly::{Assembly, Limits};
 use listen::Door;
 use namespace::Opened;
 use storage::Accounts;
+use tls::Source;
 
 pub use access::{WELL_KNOWN_KEY_NAME, WELL_KNOWN_KEY_SECRET};
 pub use declare::Entities;
 pub use instance::{Instance, InstanceOptions, OpenError};
-pub use listen::ListenLimits;
+pub use listen::{ListenLimits, NotAnOrigin, WebOrigin, WebPages};
 pub use namespace::{DEFAULT_NAMESPACE, Medium, NamespaceOptions};
 pub use peeklock_access::{Access, JwtOptions, Policy, Right};
 pub use peeklock_broker::filter::Cost as FilterCost;
@@ -36,6 +39,7 @@ pub use peeklock_gateway_azure::Limits as AmqpLimits;
 pub use peeklock_http::Limits as HttpLimits;
 pub use peeklock_storage::{AccountKey, WELL_KNOWN_ACCOUNT, WELL_KNOWN_KEY as WELL_KNOWN_STORAGE_KEY};
 pub use storage::{Served, StorageDoors, StorageListen, StorageOptions};
+pub use tls::TlsOptions;
 
 /// The time that open connections have to finish when the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
@@ -65,11 +69,11 @@ pub struct Options {
     pub listen: Addresses,
     /// Blob and Queue Storage, which have their own addresses.
     pub storage: StorageOptions,
-    /// The files of the certificate chain and of the private key, both in PEM form. With `None`, the first start creates a self-signed
-    /// certificate.
-    pub certificate: Option<(PathBuf, PathBuf)>,
+    pub tls: TlsOptions,
     /// The limits of all connections together, before authentication.
     pub limits: ListenLimits,
+    /// The host names and the web pages that are accepted beside those of this machine. The hosts of namespaces are accepted as well.
+    pub web_pages: WebPages,
     /// The limits of each AMQP connection.
     pub amqp_limits: AmqpLimits,
     /// The limits of each management request.
@@ -97,6 +101,7 @@ pub struct Server {
     /// The bound addresses, with the actual port in the place of port 0.
     pub addresses: Addresses,
     pub storage: StorageDoors,
+    /// The certificate that clients trust: the configured one, or that of the broker's own authority.
     pub certificate: Option<PathBuf>,
     pub data: PathBuf,
     /// The recovered state of all namespaces together.
@@ -108,10 +113,13 @@ pub struct Server {
     pub group_names: Vec<String>,
     /// The namespaces beside the default one.
     pub namespace_names: Vec<String>,
+    /// What the administrator should change, as sentences.
+    pub warnings: Vec<String>,
     pub ready_after: Duration,
     pub uses_well_known_key: bool,
     /// The keys of the default namespace.
     pub access: Access,
+    certificates: Option<Arc<Source>>,
     assembly: Assembly,
 }
 
@@ -119,6 +127,7 @@ impl Server {
     pub async fn start(options: Options) -> Result<Server> {
         let started = Instant::now();
         listen::raise_handle_limit();
+        private::restrict_new_files();
         let uses_well_known_key = options.keys.is_empty();
         let first = NamespaceOptions {
             name: DEFAULT_NAMESPACE.to_owned(),
@@ -140,7 +149,9 @@ impl Server {
         let mut bound = listen::bind(options.listen).await?;
         bound.add_storage(storage.blobs, Door::Blobs, &mut blobs).await?;
         bound.add_storage(storage.queues, Door::Queues, &mut queues).await?;
-        let tls = tls::load_if_needed(options.certificate, &options.data, options.listen)?;
+        let spaces = std::iter::once(&first).chain(&options.namespaces);
+        let hosts: Vec<String> = spaces.flat_map(|space| space.hosts.clone()).collect();
+        let tls = tls::load_if_needed(options.tls, &options.data, options.listen, hosts.into_iter())?;
         let cost = (options.filter_cost, options.tier, options.strict_emulator_quotas);
         let first = first.open(&medium, access.clone(), cost).await?;
         let (queue_names, topic_names) = first.names().await?;
@@ -152,11 +163,21 @@ impl Server {
         }
         let namespace_names = others.iter().map(|space| space.name.clone()).collect();
         let recovered = sum(std::iter::once(&first).chain(&others));
-        let (acceptor, certificate) = tls.map(|tls| (tls.acceptor, tls.certificate)).unzip();
-        let limits = Limits { listen: options.limits, amqp: options.amqp_limits, http: options.http_limits };
+        let warnings = warnings(&options.data, tls.as_ref());
+        let (acceptor, certificates) = tls.map(|tls| (tls.acceptor, tls.source)).unzip();
+        let certificate = certificates.as_ref().map(|source| source.certificate().to_owned());
+        let limits = Limits {
+            listen: options.limits,
+            amqp: options.amqp_limits,
+            http: options.http_limits,
+            web_pages: options.web_pages,
+        };
         let assembly = Assembly::new(first, others, &accounts, limits, acceptor);
         let addresses = bound.addresses;
         assembly.add_listeners(bound);
+        if let Some(source) = &certificates {
+            assembly.watch_certificate(Arc::clone(source));
+        }
         let ready_after = started.elapsed();
         let data = options.data;
         let storage = StorageDoors {
@@ -176,9 +197,11 @@ impl Server {
             hub_names,
             group_names,
             namespace_names,
+            warnings,
             ready_after,
             uses_well_known_key,
             access,
+            certificates,
             assembly,
         })
     }
@@ -188,10 +211,20 @@ impl Server {
         self.assembly.failed().await
     }
 
+    /// Loads the certificate and its key again. New connections get them. If they cannot be used, the old ones stay.
+    pub fn reload(&self) -> Result<()> {
+        self.certificates.as_ref().map_or(Ok(()), |source| source.reload())
+    }
+
     /// Stops accepting connections, closes the open ones, and returns when every accepted message is durable.
     pub async fn stop(self) -> Result<()> {
         self.assembly.stop().await
     }
+}
+
+fn warnings(data: &Path, tls: Option<&tls::Tls>) -> Vec<String> {
+    let key = tls.and_then(|tls| private::warning("The private key", tls.source.key_file()));
+    private::warning("The data directory", data).into_iter().chain(key).collect()
 }
 
 fn sum<'a>(spaces: impl Iterator<Item = &'a Opened>) -> Recovered {

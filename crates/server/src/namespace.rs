@@ -1,6 +1,8 @@
 //! Namespaces, each with its own data, keys and entities.
 
+use std::fs::DirBuilder;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -187,7 +189,11 @@ async fn open_broker(folder: Option<&Path>, filter_cost: FilterCost) -> Result<(
         let (broker, running, recovered) = opened;
         return Ok((broker, Shards { running, journal: None }, recovered));
     };
-    std::fs::create_dir_all(folder)
+    // The log contains every message, so only its owner may enter the directory.
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
         .with_context(|| format!("cannot create the data directory {}", folder.display()))?;
     let ring_bytes = ring_bytes(folder);
     let journal = WalJournal::open(folder, WalConfig { ring_bytes, ..WalConfig::default() })?;

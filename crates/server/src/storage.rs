@@ -7,8 +7,8 @@ use axum::Router;
 use peeklock_storage::{Account, AccountKey, Service, Storage, WELL_KNOWN_ACCOUNT, WELL_KNOWN_KEY};
 use peeklock_storage::{check_account_name, router};
 
-use crate::HttpLimits;
 use crate::namespace::{DEFAULT_NAMESPACE, Opened};
+use crate::{HttpLimits, WELL_KNOWN_KEY_SECRET};
 
 /// The configuration of Blob and Queue Storage.
 #[derive(Clone, Debug, Default)]
@@ -70,8 +70,8 @@ impl Accounts {
         Ok((Accounts { name, key, uses_well_known_key }, blobs, queues))
     }
 
-    /// Returns the routes of an account for the default namespace. With the well-known key, each other namespace has an account of its
-    /// name.
+    /// Returns the routes of an account for the default namespace. With the well-known storage key, each other namespace that accepts the
+    /// broker's well-known key has an account of its name.
     pub(crate) fn routes<'a>(
         &self,
         spaces: impl Iterator<Item = &'a Opened>,
@@ -80,7 +80,9 @@ impl Accounts {
         let account = |space: &Opened| {
             let is_default = space.name == DEFAULT_NAMESPACE;
             let name = if is_default { self.name.clone() } else { space.name.to_lowercase() };
-            let is_open = is_default || self.uses_well_known_key;
+            // A namespace with keys of its own must not be open to the key that everybody knows.
+            let is_trusting = space.access.uses_secret(WELL_KNOWN_KEY_SECRET.as_bytes());
+            let is_open = is_default || (self.uses_well_known_key && is_trusting);
             is_open.then(|| Account { name, key: self.key.clone(), broker: space.broker.clone() })
         };
         let storage = Storage::new(spaces.filter_map(account).collect(), limits);

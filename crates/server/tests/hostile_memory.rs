@@ -67,8 +67,9 @@ async fn floods_of_all_kinds_use_bounded_memory() {
     let before = resident_bytes();
     let endless = frame_without_end();
     let empty_frames = [0_u8, 0, 0, 8, 2, 0, 0, 0].repeat(1000);
-    let http_head: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n";
-    let http_body: &[u8] = b"PUT /api/queues/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let http_head: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n";
+    let http_body: &[u8] =
+        b"PUT /api/queues/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
     let kinds: [(SocketAddr, &[u8], &[u8]); 5] = [
         (amqp, &endless, &[0; 1024]),
         (amqp, b"AMQP\x00\x01\x00\x00", &empty_frames),

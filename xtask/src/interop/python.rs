@@ -8,13 +8,14 @@ use anyhow::{Context, Result};
 
 use crate::counts::Counts;
 use crate::test::number_before;
-use crate::{process, stamp, workspace};
+use crate::{debian, process, stamp, workspace};
 
 /// The tests of a quick run: a few of each subject, with the synchronous client only.
 const SMOKE: [&str; 5] =
     ["test_send.py", "test_settle.py", "test_sessions.py", "test_eventhub_send.py", "-k=not asyncio"];
 
 pub(crate) fn python(broker: &Path, only: Option<&str>) -> Result<Counts> {
+    debian::install(&[debian::CHROMIUM])?;
     // The tests mostly wait for timers and sockets, so more of them than cores run at once.
     pytest(broker, &["--numprocesses", "16"], only)
 }

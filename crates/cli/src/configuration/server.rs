@@ -6,17 +6,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use peeklock_server::{
     Addresses, AmqpLimits, Entities, FilterCost, HttpLimits, JwtOptions, ListenLimits, NamespaceOptions,
-    Options, StorageListen, StorageOptions,
+    Options, StorageListen, StorageOptions, TlsOptions, WebPages,
 };
 use peeklock_spec::NamespaceSpec;
 use peeklock_types::Tier;
 
-use super::{Configuration, policies};
+use super::{Configuration, policies, secret_file};
 use crate::options::{FilePath, Jwt, Limits, Listen, Time};
 
 impl Configuration {
     pub(crate) fn into_options(self) -> Result<Options> {
-        let storage = self.storage();
+        let storage = self.storage()?;
         let Configuration { options, keys, default, namespaces, .. } = self;
         let address = |listen: Option<Listen>| listen.and_then(|listen| listen.0);
         let file = |path: Option<FilePath>| path.map(|path| path.0);
@@ -30,7 +30,14 @@ impl Configuration {
                 https: address(options.https),
             },
             storage,
-            certificate: file(options.tls_cert).zip(file(options.tls_key)),
+            tls: TlsOptions {
+                files: file(options.tls_cert).zip(file(options.tls_key)),
+                names: options.tls_name.map_or_else(Vec::new, |names| names.0),
+            },
+            web_pages: WebPages {
+                hosts: options.allow_host.map_or_else(Vec::new, |hosts| hosts.0),
+                origins: options.allow_origin.map_or_else(Vec::new, |origins| origins.0),
+            },
             limits: listen_limits(&options.limits)?,
             amqp_limits: amqp_limits(&options.limits)?,
             http_limits: http_limits(&options.limits)?,
@@ -47,18 +54,23 @@ impl Configuration {
 }
 
 impl Configuration {
-    fn storage(&self) -> StorageOptions {
+    fn storage(&self) -> Result<StorageOptions> {
         let storage = &self.options.storage;
         let listen = |listen: Option<Listen>, flag: &str| {
             let address = listen.and_then(|listen| listen.0)?;
             Some(StorageListen { address, is_usual: self.is_default(flag) })
         };
-        StorageOptions {
+        let key = match (&storage.key, &storage.key_file) {
+            (Some(key), _) => Some(key.0.clone()),
+            (None, Some(file)) => Some(secret_file::storage_key(&file.0)?),
+            (None, None) => None,
+        };
+        Ok(StorageOptions {
             blobs: listen(storage.blob_port, "blob-port"),
             queues: listen(storage.queue_port, "queue-port"),
             account: storage.account.clone(),
-            key: storage.key.clone().map(|key| key.0),
-        }
+            key,
+        })
     }
 }
 

@@ -1,13 +1,13 @@
 //! The values of options and their text forms.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use peeklock_server::AccountKey;
+use anyhow::{Result, anyhow, bail};
+use peeklock_server::{AccountKey, WebOrigin};
 use peeklock_spec::{Name, parse_duration, parse_tier, show_duration, show_tier};
 use peeklock_types::Tier;
 
@@ -80,6 +80,83 @@ impl FromStr for Time {
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&show_duration(self.0))
+    }
+}
+
+/// The origins of web pages, separated by commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Origins(pub(crate) Vec<WebOrigin>);
+
+impl FromStr for Origins {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let parsed = |origin: &str| {
+            origin.trim().parse::<WebOrigin>().map_err(|error| anyhow!("'{origin}' is {error}"))
+        };
+        Ok(Origins(text.split(',').map(parsed).collect::<Result<_>>()?))
+    }
+}
+
+impl fmt::Display for Origins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let origins: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&origins.join(","))
+    }
+}
+
+/// Host names, separated by commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hosts(pub(crate) Vec<String>);
+
+impl FromStr for Hosts {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        let parsed = |host: &str| match host.trim() {
+            host if !host.is_empty() && host.chars().all(is_part) => Ok(host.to_ascii_lowercase()),
+            host => {
+                bail!("'{host}' is not a host name; write it without scheme and port, such as broker.example")
+            }
+        };
+        Ok(Hosts(text.split(',').map(parsed).collect::<Result<_>>()?))
+    }
+}
+
+impl fmt::Display for Hosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(","))
+    }
+}
+
+/// Names of a certificate, separated by commas: host names, also with `*` as the first label, and IP addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TlsNames(pub(crate) Vec<String>);
+
+impl FromStr for TlsNames {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        let parsed = |name: &str| {
+            let name = name.trim();
+            let host = name.strip_prefix("*.").unwrap_or(name);
+            let is_host = !host.is_empty() && host.chars().all(is_part);
+            if is_host || name.parse::<IpAddr>().is_ok() {
+                return Ok(name.to_ascii_lowercase());
+            }
+            bail!(
+                "'{name}' is neither a host name nor an IP address; write it without scheme and port, such as broker.example"
+            )
+        };
+        Ok(TlsNames(text.split(',').map(parsed).collect::<Result<_>>()?))
+    }
+}
+
+impl fmt::Display for TlsNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(","))
     }
 }
 
@@ -156,6 +233,29 @@ mod tests {
         assert_eq!(listen("8080").as_deref(), Some("127.0.0.1:8080"));
         assert_eq!(listen("localhost"), None);
         assert_eq!(listen("99999"), None);
+    }
+
+    #[test]
+    fn lists_of_origins_and_hosts_are_checked() {
+        let origins = |text: &str| text.parse::<Origins>().map(|origins| origins.to_string());
+        assert_eq!(
+            origins("https://A:443, http://localhost:3000/").unwrap(),
+            "https://a,http://localhost:3000"
+        );
+        for wrong in ["", "*", "https://a,", "a.example", "https://a/path"] {
+            let error = origins(wrong).unwrap_err().to_string();
+            assert!(error.contains("https://shop.example"), "{error}");
+        }
+        let hosts = |text: &str| text.parse::<Hosts>().map(|hosts| hosts.to_string()).ok();
+        assert_eq!(hosts("Broker.example,b2").as_deref(), Some("broker.example,b2"));
+        for wrong in ["", "a:1", "https://a", "a,", "*"] {
+            assert_eq!(hosts(wrong), None, "{wrong}");
+        }
+        let names = |text: &str| text.parse::<TlsNames>().map(|names| names.to_string()).ok();
+        assert_eq!(names("A.example,*.b.example, ::1").as_deref(), Some("a.example,*.b.example,::1"));
+        for wrong in ["", "*", "a:1", "https://a"] {
+            assert_eq!(names(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

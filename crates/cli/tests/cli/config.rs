@@ -220,7 +220,7 @@ fn a_certificate_without_its_key_is_reported() {
             .arg(key);
         failure_of(&command.output().unwrap())
     };
-    let (certificate, key) = (tls_of(&one, "certificate.pem"), tls_of(&two, "key.pem"));
+    let (certificate, key) = (tls_of(&one, "certificate.pem"), tls_of(&two, "authority-key.pem"));
     assert!(start(&certificate, &key).contains("is not the private key of the certificate"));
     assert!(start(&certificate, &certificate).contains("holds no private key"));
     assert!(start(&key, &key).contains("holds no certificate"));

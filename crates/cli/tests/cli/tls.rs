@@ -23,6 +23,16 @@ fn the_certificate_of_the_first_start_can_be_trusted() {
 }
 
 #[test]
+fn trust_names_the_file_that_the_broker_prints() {
+    let broker = Broker::start(&["--listen-tls", "127.0.0.1:0", "--tls-name", "shop.servicebus.windows.net"]);
+    let data = broker.data().display().to_string();
+    let text = text_of(&peeklock().args(["trust", "--data", &data]).output().unwrap());
+    assert!(text.contains(&broker.labels["Certificate"]), "{text}");
+    let none = peeklock().args(["trust", "--data", "/nowhere"]).output().unwrap();
+    assert!(failure_of(&none).contains("--listen-tls"));
+}
+
+#[test]
 fn an_untrusted_certificate_is_rejected() {
     let broker = Broker::start(&["--listen-tls", "127.0.0.1:0", "--queue", "orders"]);
     let url = format!("amqps://a:b@{}", broker.labels["AMQP over TLS"]);

@@ -54,7 +54,7 @@ impl Shared {
         let options = InstanceOptions { medium, keys, entities: Entities::default() };
         let instance = Instance::open(options).await.map_err(|error| open_error(&place, &error))?;
         let (name, secret) = instance.owner();
-        let target = Target::with_secret("embedded", name, secret);
+        let target = Target::with_secret(Instance::HOST, name, secret);
         Ok(Shared { place, target, open: RwLock::new(Some(Open { instance, _claim: claim })) })
     }
 

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::patience::Patient;
-use super::{Edge, Visit, spelling, stop_asked, websocket};
+use super::{Edge, Visit, spelling, stop_asked, web_pages, websocket};
 
 /// The time limit for a rejection.
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(5);
@@ -81,10 +81,17 @@ async fn answer(
     edge: Arc<Edge>,
     handover: Handover,
 ) -> Result<Response<Body>, Infallible> {
+    let page = match edge.web_pages.admit(&request, &scheme, visit) {
+        Ok(page) => page,
+        Err(refusal) => return Ok(*refusal),
+    };
     if !visit.door.is_storage() && websocket::is_asked_for(&request) {
         let (response, upgrade) = websocket::accept(&mut request);
         *handover.lock().unwrap_or_else(PoisonError::into_inner) = upgrade;
         return Ok(response);
+    }
+    if let Some(allowed) = page.as_ref().and_then(|page| web_pages::preflight(&request, page)) {
+        return Ok(allowed);
     }
     if visit.door.is_storage()
         && let Some(spelling) = spelling::of(&request).await
@@ -98,6 +105,9 @@ async fn answer(
     match tokio::time::timeout(edge.limits.http_request_time_max, answer).await {
         Ok(Ok(mut answer)) => {
             spelling::apply(&mut answer).await;
+            if let Some(page) = &page {
+                web_pages::show_to(&mut answer, page);
+            }
             Ok(answer)
         }
         Ok(Err(never)) => Err(never),
@@ -106,8 +116,8 @@ async fn answer(
 }
 
 /// Returns a short text response. The connection is closed after it, because the rest of the request is not read.
-pub(crate) fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
+pub(crate) fn plain(status: StatusCode, text: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(text.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert("content-type", hyper::header::HeaderValue::from_static("text/plain; charset=utf-8"));

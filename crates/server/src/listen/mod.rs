@@ -7,6 +7,7 @@ mod occupant;
 mod patience;
 mod sniff;
 mod spelling;
+mod web_pages;
 mod websocket;
 
 use std::io;
@@ -29,6 +30,7 @@ pub(crate) use bind::{Bound, bind};
 pub use limits::ListenLimits;
 pub(crate) use sniff::Protocol;
 use sniff::sniff;
+pub use web_pages::{NotAnOrigin, WebOrigin, WebPages};
 
 /// The number of connections over the limit that may be in rejection at once, including those that are about to be accepted.
 const LOBBY_PLACES: usize = 64;
@@ -42,6 +44,7 @@ pub(crate) struct Edge {
     /// The TLS acceptor, or `None` if no certificate is loaded.
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) limits: ListenLimits,
+    web_pages: WebPages,
     /// The seats for connections of all listeners together.
     seats: Arc<Semaphore>,
     seat_count: usize,
@@ -55,11 +58,12 @@ impl Edge {
         routes: Routes,
         tls: Option<TlsAcceptor>,
         limits: ListenLimits,
+        web_pages: WebPages,
     ) -> Arc<Self> {
         let seat_count = limits.seat_count();
         let seats = Arc::new(Semaphore::new(seat_count));
         let lobby = Arc::new(Semaphore::new(LOBBY_PLACES));
-        Arc::new(Edge { gateway, routes, tls, limits, seats, seat_count, lobby })
+        Arc::new(Edge { gateway, routes, tls, limits, web_pages, seats, seat_count, lobby })
     }
 
     fn routes(&self, door: Door) -> &Router {

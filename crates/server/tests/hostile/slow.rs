@@ -12,7 +12,8 @@ use crate::wire::{AMQP_HEADER, SASL_HEADER, Wire};
 /// The start of a ClientHello.
 const TLS_HELLO: &[u8] =
     &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-const HTTP_HEAD: &[u8] = b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+const HTTP_HEAD: &[u8] =
+    b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 /// The pause after each byte: far too long to finish in time.
 const PACE: Duration = Duration::from_millis(150);
 

@@ -5,3 +5,4 @@ mod misbehaviour;
 mod monitoring;
 mod storage;
 mod transports;
+mod web_pages;

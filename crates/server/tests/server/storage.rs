@@ -57,7 +57,7 @@ async fn storage_listeners_serve_http_within_the_limits() {
         assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
         assert!(answer.contains("<Code>NoAuthenticationInformation</Code>"), "{answer}");
         assert_eq!(ask(address, b"AMQP\x00\x01\x00\x00").await, "", "the listener rejects AMQP");
-        let socket = b"GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        let socket = b"GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: amqp\r\n\r\n";
         let answer = ask(address, socket).await;
         assert!(answer.starts_with("HTTP/1.1 4"), "no WebSocket here: {answer}");

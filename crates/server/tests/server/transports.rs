@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite;
 use tungstenite::client::IntoClientRequest;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const HTTP: &[u8] = b"GET /nothing/here HTTP/1.1\r\nHost: anybody.example\r\nConnection: close\r\n\r\n";
+const HTTP: &[u8] = b"GET /nothing/here HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// The protocol header without SASL, and an open frame.
 const OPENING: &[u8] =
@@ -140,7 +140,7 @@ async fn open_socket<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut request = format!("ws://anybody.example{path}").into_client_request().unwrap();
+    let mut request = format!("ws://localhost{path}").into_client_request().unwrap();
     request.headers_mut().insert("sec-websocket-protocol", protocol.parse().unwrap());
     let (socket, response) = tokio_tungstenite::client_async(request, stream).await?;
     let chosen = response.headers().get("sec-websocket-protocol").unwrap().to_str().unwrap();
@@ -202,10 +202,10 @@ async fn an_invalid_websocket_request_is_rejected_with_the_reason() {
     let connect = || async { TcpStream::connect(address).await.unwrap() };
     let refused = open_socket(connect().await, "/$servicebus/websocket", "mqtt").await.err().unwrap();
     assert!(refused.to_string().contains("400"), "{refused}");
-    let plain = b"GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\n\r\n";
+    let plain = b"GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let answer = ask(connect().await, plain).await;
     assert!(answer.starts_with("HTTP/1.1 426") && answer.contains("WebSocket client"), "{answer}");
-    let posted = b"POST /$servicebus/websocket HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+    let posted = b"POST /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     assert!(ask(connect().await, posted).await.starts_with("HTTP/1.1 405"));
 
     // A text message and a message that is too large each end only their connection.
@@ -273,7 +273,7 @@ async fn the_server_stops_while_all_kinds_of_connections_are_open() {
     let address = server.addresses.http.unwrap();
     let silent = TcpStream::connect(address).await.unwrap();
     let mut idle_http = TcpStream::connect(address).await.unwrap();
-    idle_http.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    idle_http.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut head = [0; 12];
     idle_http.read_exact(&mut head).await.unwrap();
     let stream = TcpStream::connect(address).await.unwrap();
