@@ -238,12 +238,16 @@ async fn fail_reads(blows: mpsc::UnboundedSender<Blow>, faults: MachineFaults, m
 
 /// The steps of the clock during a run are multiples of this, because the broker ignores very small ones.
 const CLOCK_STEP_MS: i64 = 500;
+/// The shortest time between two steps. An idle broker reads the clock every two seconds, and a step that is undone before
+/// may go unnoticed.
+const CLOCK_STEP_EVERY_MS: u64 = 5_000;
 
 /// Sets the clock of the machine forward and back, at random times.
 async fn step_clock(blows: mpsc::UnboundedSender<Blow>, faults: MachineFaults, mut rng: Rng) {
     let most = i64::try_from(faults.clock_step_ms_max).unwrap_or(0) / CLOCK_STEP_MS;
     loop {
-        tokio::time::sleep(Duration::from_millis(rng.u64(1..=faults.every_ms * 2))).await;
+        let pause_ms = CLOCK_STEP_EVERY_MS + rng.u64(1..=faults.every_ms * 2);
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         let _ = blows.send(Blow::StepClock(rng.i64(-most..=most) * CLOCK_STEP_MS));
     }
 }
