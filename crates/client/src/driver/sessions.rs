@@ -21,7 +21,7 @@ impl Sessions {
         let least_used = self.link_counts.iter().min_by_key(|(_, count)| **count);
         let session = match least_used {
             Some((unused, 0)) => *unused,
-            least_used => connection.begin().or(least_used.map(|(session, _)| *session))?,
+            least_used => connection.begin().or_else(|| least_used.map(|(session, _)| *session))?,
         };
         self.link_counts.entry(session).or_default();
         Some(session)
