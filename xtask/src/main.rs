@@ -9,6 +9,7 @@ mod check;
 mod counts;
 mod debian;
 mod deny;
+mod features;
 mod fuzz;
 mod instructions;
 mod interop;
@@ -23,12 +24,14 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use crate::counts::Counts;
+use crate::counts::{Counts, Part};
 
 const HELP: &str = "\
 cargo xtask <command>
 
-  check                    format, clippy, rustdoc, and the checks of ARCHITECTURE.md, deny.toml and the packages to publish
+  check                    format, clippy, rustdoc, and the checks of ARCHITECTURE.md, deny.toml, the packages to publish
+                           and the features of `peeklock`
+  package                  compiles the packages to publish as a user gets them; before each release
   test                     all parts below; at most 30 minutes on two cores
   test --quick             before each commit: check, most cargo tests, a few seeds, a few tests of the Python and
                            JavaScript SDKs; less than 3 minutes on two cores once everything is built
@@ -54,6 +57,7 @@ cargo xtask <command>
   sim                      every seed that has failed once, and a hundred that the commit determines
       --seed N [--log]       one seed, with its log
       --seeds M [--from N]   M seeds, starting at N (default 1)
+      --flaw NAME --seeds M  the programs with the SDK make a mistake, which one of M seeds must find
   bench [arguments]        the benchmarks; the arguments are passed to the benchmark program
       --peers                the same workloads with RabbitMQ, Redis and NATS, as bench/PEERS.md
   instructions             instructions per message of scripted runs; a difference of more than 3 % to the numbers in
@@ -84,6 +88,7 @@ fn dispatch(arguments: &[String]) -> Result<Counts> {
     };
     match command {
         "check" => Ok(counts::report(&check::parts())),
+        "package" => Ok(counts::report(&[Part::of("package", package::verify)])),
         "test" => test::run(rest),
         "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),

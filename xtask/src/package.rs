@@ -1,9 +1,12 @@
-//! Checks that `peeklock`, the crate for users, and the crates below it can be published. It is the cheap part of `cargo publish --dry-run`:
-//! it packs the sources and resolves the dependencies between the packages, but compiles nothing and needs no network.
+//! Checks that `peeklock`, the crate for users, and the crates below it can be published.
+//!
+//! [`check`] is the cheap part: it packs the sources and resolves the dependencies between the packages, but compiles nothing. [`verify`] also
+//! compiles each package as a user gets it. Neither needs the network: cargo resolves packages of one command among each other.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -11,7 +14,10 @@ use crate::counts::Counts;
 use crate::{process, workspace};
 
 /// The crate that users depend on.
-const TOP: &str = "peeklock";
+pub(crate) const TOP: &str = "peeklock";
+
+/// The folder for the compiled packages, in the build directory.
+const VERIFIED: &str = "verified";
 
 /// A crate of the workspace.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,11 +39,26 @@ pub(crate) fn check() -> Result<Counts> {
         }
         counts += Counts::of(faults.is_empty());
     }
-    let mut command = workspace::cargo()?;
-    command.args(["package", "--no-verify", "--allow-dirty", "--offline", "--quiet"]);
-    command.args(packages.iter().flat_map(|package| ["--package", &package.name]));
-    counts += Counts::of(process::succeeds(&mut command)?);
+    counts += Counts::of(process::succeeds(pack(&packages)?.args(["--no-verify", "--quiet"]))?);
     Ok(counts)
+}
+
+/// Compiles each package from its packed sources, with all features, against the other packages.
+pub(crate) fn verify() -> Result<Counts> {
+    let packages = packages()?;
+    let mut command = pack(&packages)?;
+    // Without a folder for all of them, each package compiles every dependency again.
+    command.arg("--all-features").env("CARGO_TARGET_DIR", workspace::target()?.join(VERIFIED));
+    let success = process::succeeds(&mut command)?;
+    let count = packages.len() as u64;
+    Ok(if success { Counts { passed: count, failed: 0 } } else { Counts::of(false) })
+}
+
+fn pack(packages: &BTreeSet<Package>) -> Result<Command> {
+    let mut command = workspace::cargo()?;
+    command.args(["package", "--allow-dirty", "--offline"]);
+    command.args(packages.iter().flat_map(|package| ["--package", &package.name]));
+    Ok(command)
 }
 
 /// Returns the crate for users and every workspace crate that any of its features needs.
