@@ -18,7 +18,7 @@ enum Step {
         s: u64,
     },
     /// The clock steps forward.
-    ClockStep {
+    Forward {
         s: u64,
     },
     Lease {
@@ -68,7 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
     let given = || prop::option::of(id());
     prop_oneof![
         3 => (1..40_u64).prop_map(|s| Step::Wait { s }),
-        1 => (1..600_u64).prop_map(|s| Step::ClockStep { s }),
+        1 => (1..600_u64).prop_map(|s| Step::Forward { s }),
         8 => (prop::bool::weighted(0.3), action())
             .prop_map(|(on_container, action)| Step::Lease { on_container, action }),
         2 => given().prop_map(|id| Step::Put { id }),
@@ -254,7 +254,7 @@ impl Rig {
     fn run(&mut self, step: &Step) {
         match step {
             Step::Wait { s } => self.now_s += s,
-            Step::ClockStep { s } => self.step_clock(*s),
+            Step::Forward { s } => self.step_clock(*s),
             Step::Lease { on_container, action } => self.act(*on_container, *action),
             Step::Put { id } => self.put(*id),
             Step::SetMetadata { id } => self.set_metadata(*id),

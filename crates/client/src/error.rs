@@ -33,7 +33,7 @@ pub enum ConnectError {
     /// The TLS handshake failed.
     #[error(
         "TLS with {address} failed: {reason}. If the broker made its own certificate, trust it with `--ca FILE` \
-         (`Options::certificates` in code); `peeklock serve` prints the file"
+         (`certificates` in code); `peeklock serve` prints the file"
     )]
     Tls { address: String, reason: String },
     /// The broker rejected the credentials.

@@ -47,7 +47,7 @@ pub(crate) fn load_if_needed(
         Some((certificate, key)) => Origin::Files { certificate, key },
         None if listen.https.or(listen.amqp_tls).is_none() => return Ok(None),
         None => {
-            let authority = Authority::open(&data.join(FOLDER))?;
+            let authority = Box::new(Authority::open(&data.join(FOLDER))?);
             Origin::Authority { authority, names: names(listen, options.names.into_iter().chain(hosts)) }
         }
     };

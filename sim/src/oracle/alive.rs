@@ -69,7 +69,8 @@ fn waits(history: &History<'_>) -> BTreeMap<QueueIndex, Vec<(i64, i64, u32)>> {
     for (number, message) in &history.messages {
         if let Some(since_ms) = waits_since(history, message) {
             let until_ms = message.deliveries.iter().map(|delivery| delivery.locked_at_ms).min();
-            let Some(until_ms) = until_ms.or((!history.may_vanish(message)).then_some(i64::MAX)) else {
+            let Some(until_ms) = until_ms.or_else(|| (!history.may_vanish(message)).then_some(i64::MAX))
+            else {
                 continue;
             };
             waits.entry(message.queue).or_default().push((since_ms, until_ms, *number));

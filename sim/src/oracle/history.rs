@@ -72,7 +72,7 @@ impl Run {
     /// Returns the world time at which the broker's clock showed `wall_ms`.
     fn world_of(&self, wall_ms: i64) -> i64 {
         let passed = self.offsets.iter().rfind(|(from_ms, offset_ms)| from_ms + offset_ms <= wall_ms);
-        wall_ms - passed.map_or(self.first_offset_ms(), |(_, offset_ms)| *offset_ms)
+        wall_ms - passed.map_or_else(|| self.first_offset_ms(), |(_, offset_ms)| *offset_ms)
     }
 
     fn step(&mut self, at_ms: i64, offset_ms: i64) {

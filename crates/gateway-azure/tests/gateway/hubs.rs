@@ -12,7 +12,7 @@ use peeklock_types::{
     CommitGroupNumber, ConsumerGroup, EntityName, HubSettings, QueueSettings, ShardId, partition_of_key,
 };
 
-use crate::support::{Client, Rig, condition_of, message, receiver, sender};
+use crate::support::{Client, Rig, condition_of, receiver, sender};
 
 const SELECTOR: &str = "apache.org:selector-filter:string";
 const EPOCH: &str = "com.microsoft:epoch";

@@ -142,7 +142,7 @@ impl TestBroker {
     }
 
     /// Does the same for a message that another part of the program holds, such as a processor: the one with this message id
-    /// (`lose_lock_of("orders", "order-7")`) or this [`SequenceNumber`].
+    /// (`lose_lock_of("orders", "order-7")`) or this [`SequenceNumber`](crate::SequenceNumber).
     ///
     /// # Panics
     /// If no client of this test has received the message, or it is not locked any more.

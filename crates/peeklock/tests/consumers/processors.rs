@@ -85,9 +85,9 @@ async fn without_auto_complete_the_handler_settles(world: World) {
     let processor = builder.on_error(noting(&errors)).start().await.unwrap();
     until(&processor, |status| (status.completed, status.failed) == (2, 1)).await;
     stop(&processor).await;
+    world.assert_empty("orders").await;
     let errors = errors.lock().unwrap();
     assert_eq!((errors.len(), errors[0].error.code()), (1, "E-PROC-04"));
-    world.assert_empty("orders").await;
 }
 
 /// A handler that runs until the test lets it end.
@@ -185,10 +185,10 @@ async fn failed_messages_are_retried_and_then_dead_lettered_with_details(world: 
     assert_eq!(property("x-dl-processor").as_str(), Some("billing"));
     assert_eq!(property("x-dl-attempts").as_u64(), Some(3));
     dead.complete().await.unwrap();
+    world.assert_empty("orders").await;
     let errors = errors.lock().unwrap();
     assert_eq!(errors.len(), 9, "one for each call that failed");
     assert!(errors.iter().all(|error| error.source == ErrorSource::Handler), "{errors:?}");
-    world.assert_empty("orders").await;
 }
 
 async fn bad_messages_are_dead_lettered_at_once(world: World) {

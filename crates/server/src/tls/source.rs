@@ -38,7 +38,7 @@ impl Current {
 /// Where certificates come from.
 pub(super) enum Origin {
     Files { certificate: PathBuf, key: PathBuf },
-    Authority { authority: Authority, names: Vec<String> },
+    Authority { authority: Box<Authority>, names: Vec<String> },
 }
 
 /// Replaces the certificate when its files have changed or when it is old.
