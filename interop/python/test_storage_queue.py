@@ -153,3 +153,21 @@ def test_queues_and_messages_survive_a_restart(tmp_path):
         assert contents(take(open_queue())) == ["kept"]
     finally:
         broker.stop()
+
+
+def test_the_well_known_key_opens_no_namespace_with_keys_of_its_own(tmp_path):
+    config = tmp_path / "peeklock.toml"
+    config.write_text(
+        "[namespaces.open.queues.jobs]\n"
+        "[namespaces.closed.queues.jobs]\n"
+        "[namespaces.closed.keys.root]\nprimary-key = 'a-secret-of-its-own'\nrights = ['Manage']\n"
+    )
+    broker = Broker(tmp_path, queue_port="127.0.0.1:0", configs=[config]).start()
+    try:
+        place = broker.storage_connection_string
+        with Sync().storage_queues(place.replace(ACCOUNT, "open")) as service:
+            assert [queue.name for queue in service.list_queues()] == ["jobs"]
+        with Sync().storage_queues(place.replace(ACCOUNT, "closed"), retry_total=0) as service:
+            refused_with("AuthenticationFailed", lambda: list(service.list_queues()), error=ClientAuthenticationError)
+    finally:
+        broker.stop()

@@ -150,10 +150,13 @@ async fn a_broker_without_a_key_of_its_own_is_not_served_to_other_machines() {
     assert_eq!(refused.code(), "E-EMB-04");
     assert!(refused.to_string().contains("SAS_KEY_VALUE"), "{refused}");
     assert_eq!(broker.serve("localhost").await.unwrap_err().code(), "E-EMB-04");
-    let broker = Broker::builder().key("app", "s3cret").in_memory().await.unwrap();
+    let short = Broker::builder().key("app", "s3cret").in_memory().await.unwrap();
+    let refused = short.serve("0.0.0.0:0").await.unwrap_err().to_string();
+    assert!(refused.contains("'app'") && !refused.contains("s3cret"), "{refused}");
+    let broker = Broker::builder().key("app", "a-s3cret-of-its-own").in_memory().await.unwrap();
     let address = broker.serve("0.0.0.0:0").await.unwrap();
     let port = address.port();
-    Client::connect(&format!("amqp://app:s3cret@127.0.0.1:{port}")).await.unwrap();
+    Client::connect(&format!("amqp://app:a-s3cret-of-its-own@127.0.0.1:{port}")).await.unwrap();
     let known = format!("amqp://RootManageSharedAccessKey:SAS_KEY_VALUE@127.0.0.1:{port}");
     assert_eq!(Client::connect(&known).await.err().unwrap().kind(), Kind::Unauthorized);
 }

@@ -124,30 +124,3 @@ async fn an_allowed_page_and_a_configured_host_work() {
     assert!(text.contains("access-control-allow-methods: PUT\r\n"), "{text}");
     server.stop().await.unwrap();
 }
-
-/// The storage key that everybody knows opens the account of a namespace only if the namespace accepts the broker key that everybody knows.
-#[tokio::test]
-async fn a_namespace_with_keys_has_no_account_with_the_well_known_key() {
-    let data = tempfile::tempdir().unwrap();
-    let space =
-        |name: &str, keys| NamespaceOptions { name: name.to_owned(), keys, ..NamespaceOptions::default() };
-    let own = Policy::with_one_key("root", "a secret of its own", &[Right::Manage]);
-    let mut options = options(&data, WebPages::default());
-    options.namespaces = vec![space("open", vec![]), space("closed", vec![own])];
-    let server = Server::start(options).await.unwrap();
-    let queues = address(&server.storage.queues);
-    let list = async |account: &str| {
-        let headers = "Host: localhost\r\nConnection: close\r\n\
-            Authorization: SharedKey open:c2lnbmF0dXJl\r\nx-ms-version: 2021-12-02\r\n";
-        ask(queues, &format!("GET /{account}?comp=list"), headers).await
-    };
-    let (open, closed, missing) = (list("open").await, list("closed").await, list("missing").await);
-    assert!(!open.1.contains("ResourceNotFound"), "{}", open.1);
-    let without_names = |text: &str| text.replace("closed", "X").replace("missing", "X");
-    assert_eq!(closed.0, missing.0);
-    let code =
-        |text: &str| text.split("<Code>").nth(1).map(|rest| rest.split('<').next().unwrap().to_owned());
-    assert_eq!(code(&without_names(&closed.1)), code(&without_names(&missing.1)));
-    assert_ne!(code(&open.1), code(&closed.1), "{} / {}", open.1, closed.1);
-    server.stop().await.unwrap();
-}
