@@ -3,10 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use peeklock_server::{
-    Addresses, NamespaceOptions, Options, Policy, Right, Served, Server, StorageListen, StorageOptions,
-    WebPages,
-};
+use peeklock_server::{Addresses, Options, Served, Server, StorageListen, StorageOptions, WebPages};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
