@@ -151,6 +151,8 @@ impl Server {
         bound.add_storage(storage.queues, Door::Queues, &mut queues).await?;
         let spaces = std::iter::once(&first).chain(&options.namespaces);
         let hosts: Vec<String> = spaces.flat_map(|space| space.hosts.clone()).collect();
+        // A name of the certificate is a name of the broker.
+        let web_pages = options.web_pages.with_hosts(options.tls.names.iter().cloned());
         let tls = tls::load_if_needed(options.tls, &options.data, options.listen, hosts.into_iter())?;
         let cost = (options.filter_cost, options.tier, options.strict_emulator_quotas);
         let first = first.open(&medium, access.clone(), cost).await?;
@@ -170,7 +172,7 @@ impl Server {
             listen: options.limits,
             amqp: options.amqp_limits,
             http: options.http_limits,
-            web_pages: options.web_pages,
+            web_pages,
         };
         let assembly = Assembly::new(first, others, &accounts, limits, acceptor);
         let addresses = bound.addresses;

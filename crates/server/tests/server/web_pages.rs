@@ -105,9 +105,10 @@ async fn an_allowed_page_and_a_configured_host_work() {
     };
     let mut options = options(&data, web_pages);
     options.hosts = vec!["east.example".to_owned()];
+    options.tls.names = vec!["named.example".to_owned()];
     let server = Server::start(options).await.unwrap();
     let broker = server.addresses.amqp.unwrap();
-    for host in ["broker.example", "EAST.example:1234", "shop.servicebus.windows.net"] {
+    for host in ["broker.example", "EAST.example:1234", "named.example", "shop.servicebus.windows.net"] {
         assert_eq!(ask(broker, SOCKET, &format!("Host: {host}\r\n{UPGRADE}")).await.0, 101, "{host}");
     }
     let page = "Host: localhost\r\nOrigin: https://shop.example\r\nSec-Fetch-Site: cross-site\r\n";
