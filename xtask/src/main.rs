@@ -66,7 +66,7 @@ cargo xtask <command>
   help                     this text
 
 The commands need cargo, python3 with venv, node with npm, go, and Java 17 with Maven. They install Python packages in
-target/*-venv, JavaScript packages in interop/js/node_modules, make, valgrind, and the servers of `bench --peers` with
+target/*-venv, JavaScript packages in interop/js/node_modules, make, valgrind, chromium, and the servers of `bench --peers` with
 apt-get, and all others in the caches of the tools.";
 
 fn main() -> ExitCode {
