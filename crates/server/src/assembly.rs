@@ -53,12 +53,11 @@ impl Assembly {
         let (blobs, queues) = accounts.routes(spaces(), http);
         let state = HttpState::new(spaces().map(Opened::for_http).collect(), http);
         let routes = Routes { management: peeklock_http::router(state), blobs, queues };
-        let hosts: Vec<_> = spaces().flat_map(|space| space.hosts.clone()).collect();
         let (first, first_shards) = first.split();
         let (others, mut shards): (Vec<_>, Vec<_>) = others.into_iter().map(Opened::split).unzip();
         shards.push(first_shards);
         let gateway = Gateway::with_namespaces(first, others).with_limits(amqp);
-        let edge = Edge::new(gateway, routes, tls, listen, web_pages.with_hosts(hosts));
+        let edge = Edge::new(gateway, routes, tls, listen, web_pages);
         Assembly { tasks: Mutex::default(), edge, shards, stop: watch::channel(false).0 }
     }
 

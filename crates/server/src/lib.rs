@@ -152,7 +152,7 @@ impl Server {
         let spaces = std::iter::once(&first).chain(&options.namespaces);
         let hosts: Vec<String> = spaces.flat_map(|space| space.hosts.clone()).collect();
         // A name of the certificate is a name of the broker.
-        let web_pages = options.web_pages.with_hosts(options.tls.names.iter().cloned());
+        let web_pages = options.web_pages.with_hosts(hosts.iter().chain(&options.tls.names).cloned());
         let tls = tls::load_if_needed(options.tls, &options.data, options.listen, hosts.into_iter())?;
         let cost = (options.filter_cost, options.tier, options.strict_emulator_quotas);
         let first = first.open(&medium, access.clone(), cost).await?;
